@@ -1,0 +1,5 @@
+"""Durable promises about future work for Django."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Pure rules: no Django, Redis, clock, randomness, settings or logging in this package."""
