@@ -14,8 +14,6 @@ import redis
 
 from tests.support.servers import ExternalServer, Kind, Server, start_redis
 
-pytest.register_assert_rewrite("tests.support")
-
 # Two busy cores make a deadline per example a coin toss; bounded time has tests of its own.
 hypothesis.settings.register_profile("default", deadline=None)
 # In CI the examples are the same each time: a failure there is of the change under test.
