@@ -1,0 +1,1 @@
+"""Every write that changes state, as conditional updates whose row count is read."""

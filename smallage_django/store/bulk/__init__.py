@@ -1,0 +1,1 @@
+"""The hot statements, one per batch: PostgreSQL's own in ``postgres_…``, the same behaviour for all in ``portable_…``."""
