@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..fields import DatabaseClock
+from ..fields import DatabaseClock, InstantField
 from .guard import guarded
 
 #: How long a reading may be advanced by this host's monotonic clock before the database is asked again.
@@ -31,7 +31,12 @@ class DatabaseNow:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT {sql}")
             row = cursor.fetchone()
-        return _as_utc(row[0], connection)
+        value = row[0]
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+        now = InstantField().from_db_value(value, None, connection)
+        assert now is not None
+        return now
 
 
 class CalibratedClock:
@@ -68,12 +73,3 @@ def _clock_sql(connection: BaseDatabaseWrapper) -> str:
     sql: str = render(None, connection)[0]
     # Without parameters the driver does not unescape the doubled percent signs.
     return sql.replace("%%", "%")
-
-
-def _as_utc(value: Any, connection: BaseDatabaseWrapper) -> datetime:
-    if isinstance(value, str):
-        value = datetime.fromisoformat(value)
-    if value.tzinfo is None:
-        zone = connection.timezone if connection.vendor == "postgresql" else None
-        value = value.replace(tzinfo=zone or UTC)
-    return value.astimezone(UTC)
