@@ -232,6 +232,8 @@ class Beginning:
     over: Sequence[Delivery] = ()
     #: Running under a living owner: leave the entry alone and look again later.
     elsewhere: Sequence[Delivery] = ()
+    #: Delivered again and again without a begin: its row, if any, has just failed; bury the entry.
+    poison: Sequence[Delivery] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,15 @@ class Outcome:
     traceback: str = ""
     #: What the task, or its policy, said about another attempt: None leaves it to the budget.
     retry_in: timedelta | None = None
-    give_up: bool = False
+    #: The reason code under which no other attempt is wanted, whatever the budget.
+    give_up: str = ""
+    #: Equal for errors of the same class at the same place.
+    fingerprint: str = ""
+    #: What else is to be told of a success, such as why its result could not be kept.
+    note: str = ""
+    #: The code was interrupted from outside (KeyboardInterrupt): give the run back and stop.
+    interrupted: bool = False
+    exception: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +276,17 @@ class WorkerStore(Protocol):
     """The rows, as a worker changes them."""
 
     def begin(
-        self, deliveries: Sequence[tuple[Delivery, Envelope]], worker: str, now: datetime
+        self,
+        deliveries: Sequence[tuple[Delivery, Envelope]],
+        worker: str,
+        token: str,
+        now: datetime,
     ) -> Beginning:
-        """Take what may run, in one conditional update with a fresh token, read back."""
+        """Take what may run, in one conditional update with a fresh ``token``, read back.
+
+        Asked again with the same token after a lost answer, it tells what the first call did. The caller leaves out
+        entries that it has in hand already.
+        """
 
     def finish(self, finishes: Sequence[Finish]) -> set[int]:
         """Record outcomes where the attempt is still ours; the run ids that were accepted."""
@@ -309,17 +327,33 @@ class WorkerBroker(Protocol):
         """Copy an entry that can never be handled to ``{ns}:dlq``, then acknowledge it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What a runner had to leave when it closed."""
+
+    #: User code began and has not ended.
+    started: Sequence[Begun] = ()
+    #: User code never began.
+    waiting: Sequence[Begun] = ()
+
+
 class Runner(Protocol):
     """Runs user code. Never raises for what user code does."""
 
     def submit(self, begun: Begun, done: Callable[[Begun, Outcome], None]) -> None:
-        """Start an attempt in the background; ``done`` is called once, from any thread."""
+        """Start an attempt in the background; ``done`` is called once, from any thread, when its slot is free."""
 
     def free(self) -> int:
         """How many more attempts can start at once."""
 
-    def stop(self, timeout: float) -> list[Begun]:
-        """Wait for what runs; what is still running after so many seconds is returned."""
+    def announce(self, finishes: Sequence[Finish]) -> None:
+        """Tell those who listen of outcomes that are stored. Returns at once, in order, never raises."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, at most so long, until nothing runs and nothing is left to announce; whether that is so."""
+
+    def close(self) -> Leftover:
+        """Start nothing more and return what has not ended. User code in threads cannot be ended from here."""
 
 
 @dataclass(slots=True)
