@@ -32,6 +32,10 @@ class InvalidArguments(UsageError, ValueError):
         self.argument = argument
 
 
+class UnserialisableArgument(InvalidArguments, TypeError):
+    """An argument of a type that JSON does not have, such as a model instance: pass its primary key instead."""
+
+
 class InvalidConfiguration(UsageError, ValueError):
     """A value in ``SMALLAGE``, ``TASKS`` or on a command line that cannot work; names the key and the rule."""
 

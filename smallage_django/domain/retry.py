@@ -1,231 +1,100 @@
-"""Retries: how long to wait, whether to try again, and how loud to be about a dependency that is away.
+"""Backoff arithmetic: how long to wait after an attempt that failed, as a value that is stored by its text.
 
-The caller brings the clock and the dice: every function here is a value of its arguments.
+The text of a preset is what a row keeps: ``exponential(1,cap=300)``, ``linear(10,cap=60)``, ``constant(30)``; all
+numbers are seconds, and ``jitter=0.5`` may follow. Empty text means :data:`DEFAULT`.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import StrEnum
-from functools import lru_cache
+from datetime import timedelta
 from typing import Final
 
 from ..errors import InvalidPolicy
-from .lifecycle import Ending, Reason, State
-from .texts import clean
 
-#: The part of a growing delay that the draw may take away.
-JITTER: Final = 0.2
-#: Beyond this the power would outgrow a float; every cap has long been reached.
-_MOST_DOUBLINGS: Final = 60
-_REASON_LENGTH: Final = 500
-_LONGEST: Final = timedelta(days=365)
-
-
-class Shape(StrEnum):
-    """How the delay grows from attempt to attempt."""
-
-    FIXED = "fixed"
-    LINEAR = "linear"
-    EXPONENTIAL = "exponential"
+#: Budget of attempts where nobody says otherwise.
+DEFAULT_ATTEMPTS: Final = 3
+#: No wait is longer: beyond it a row would only look forgotten.
+LONGEST_S: Final = 7 * 86400.0
+_KINDS: Final = ("constant", "linear", "exponential")
+_NUMBER = r"\d{1,7}(?:\.\d{1,6})?"
+_TEXT = re.compile(
+    rf"(?P<kind>[a-z]+)\((?P<base>{_NUMBER})(?:,cap=(?P<cap>{_NUMBER}))?(?:,jitter=(?P<jitter>{_NUMBER}))?\)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """A retry preset, stored in rows as text (``exponential:1:300``). Raises :class:`InvalidPolicy`."""
+    """Waits of one kind. ``base`` and ``cap`` are seconds; ``jitter`` is the part of a wait that is drawn."""
 
-    shape: Shape
-    base: timedelta
-    cap: timedelta
+    kind: str
+    base: float
+    cap: float = 300.0
+    jitter: float = 0.2
 
     def __post_init__(self) -> None:
-        for name, value in (("delay", self.base), ("cap", self.cap)):
-            if not timedelta(0) <= value <= _LONGEST:
+        """Check the numbers; raises ``InvalidPolicy``."""
+        if self.kind not in _KINDS:
+            raise InvalidPolicy(
+                f"backoff {self.kind!r} is unknown; choose from {', '.join(_KINDS)}",
+                field="backoff",
+            )
+        for name, value, most in (
+            ("base", self.base, LONGEST_S),
+            ("cap", self.cap, LONGEST_S),
+            ("jitter", self.jitter, 1.0),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InvalidPolicy(
-                    f"the backoff's {name} is {value}; it must be between 0 s and 365 days",
-                    field="backoff",
+                    f"backoff {name} is {value!r}; it must be a number", field="backoff"
+                )
+            if not math.isfinite(value) or not 0 <= value <= most:
+                raise InvalidPolicy(
+                    f"backoff {name} is {value}; it must be from 0 to {most:g}", field="backoff"
                 )
 
-    def delay(self, attempt: int, draw: float) -> timedelta:
-        """The pause after the ``attempt``-th attempt (from 1). ``draw`` is in [0, 1).
-
-        A growing delay loses up to a fifth to the draw, so that runs that failed together do not return together;
-        it is never longer than the cap.
-        """
-        if self.shape is Shape.FIXED:
-            return min(self.base, self.cap)
-        if self.shape is Shape.LINEAR:
-            factor = float(attempt)
+    def delay(self, failures: int, draw: float) -> timedelta:
+        """The wait after the ``failures``-th failure (from 1). ``draw`` is from 0 to 1 and shortens by the jitter."""
+        if self.kind == "exponential":
+            seconds = self.base * 2.0 ** min(max(failures, 1) - 1, 64)
+        elif self.kind == "linear":
+            seconds = self.base * max(failures, 1)
         else:
-            factor = 2.0 ** min(attempt - 1, _MOST_DOUBLINGS)
-        seconds = min(self.base.total_seconds() * factor, self.cap.total_seconds())
-        return timedelta(seconds=seconds * (1 - JITTER * draw))
+            seconds = self.base
+        return timedelta(seconds=min(seconds, self.cap) * (1.0 - self.jitter * draw))
 
-    def to_text(self) -> str:
-        """The stored form."""
-        if self.shape is Shape.FIXED:
-            return f"{self.shape}:{_seconds(self.base)}"
-        return f"{self.shape}:{_seconds(self.base)}:{_seconds(self.cap)}"
-
-    @classmethod
-    def from_text(cls, text: str) -> Backoff:
-        """The inverse of :meth:`to_text`. Raises :class:`InvalidPolicy` for anything else."""
-        shape, *numbers = text.split(":")
-        try:
-            seconds = [timedelta(seconds=float(number)) for number in numbers]
-            if shape == Shape.FIXED and len(seconds) == 1:
-                return fixed(seconds[0])
-            if shape in (Shape.LINEAR, Shape.EXPONENTIAL) and len(seconds) in (1, 2):
-                return cls(Shape(shape), seconds[0], seconds[1] if len(seconds) > 1 else CAP)
-        except (ValueError, OverflowError) as error:
-            raise InvalidPolicy(f"backoff {text!r}: {error}", field="backoff") from error
-        raise InvalidPolicy(
-            f"backoff {text!r} is none of fixed:<s>, linear:<s>:<cap s>, exponential:<s>:<cap s>",
-            field="backoff",
-        )
+    def __str__(self) -> str:
+        text = f"{self.kind}({_plain(self.base)}"
+        if self.kind != "constant" or self.cap != 300.0:
+            text += f",cap={_plain(self.cap)}"
+        if self.jitter != 0.2:
+            text += f",jitter={_plain(self.jitter)}"
+        return text + ")"
 
 
-CAP: Final = timedelta(minutes=5)
+#: 1 s, 2 s, 4 s ... up to five minutes, each up to 20 % shorter.
+DEFAULT: Final = Backoff("exponential", 1.0)
 
 
-def fixed(delay: float | timedelta) -> Backoff:
-    """The same pause (seconds or timedelta) each time."""
-    length = _length(delay)
-    return Backoff(Shape.FIXED, length, length)
-
-
-def linear(step: float | timedelta, cap: float | timedelta = CAP) -> Backoff:
-    """``step`` times the number of attempts, at most ``cap``."""
-    return Backoff(Shape.LINEAR, _length(step), _length(cap))
-
-
-def exponential(base: float | timedelta = 1, cap: float | timedelta = CAP) -> Backoff:
-    """``base``, then twice as long each time, at most ``cap``."""
-    return Backoff(Shape.EXPONENTIAL, _length(base), _length(cap))
-
-
-DEFAULT: Final = exponential()
-
-
-@lru_cache(maxsize=256)
-def stored(text: str) -> Backoff:
-    """The preset of a row: the default where it names none, or where what it names was broken by hand."""
+def parse(text: str) -> Backoff:
+    """The backoff that a preset's text names; empty text is the default. Raises ``InvalidPolicy``."""
     if not text:
         return DEFAULT
-    try:
-        return Backoff.from_text(text)
-    except InvalidPolicy:
-        return DEFAULT
+    match = _TEXT.fullmatch(text.replace(" ", ""))
+    if match is None:
+        raise InvalidPolicy(
+            f"backoff {text[:64]!r} is no preset; write for instance exponential(1,cap=300) or constant(30)",
+            field="backoff",
+        )
+    numbers = {
+        key: float(match[key]) for key in ("base", "cap", "jitter") if match[key] is not None
+    }
+    if match["kind"] == "constant" and "cap" not in numbers:
+        numbers["cap"] = max(numbers["base"], 300.0)
+    return Backoff(match["kind"], **numbers)
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """One attempt that is over, with what the decision about another one needs."""
-
-    ending: Ending
-    attempt: int
-    max_attempts: int
-    backoff: Backoff = DEFAULT
-    #: What the task's own policy said; it wins over ``backoff``.
-    retry_in: timedelta | None = None
-    #: Why no other attempt is wanted, whatever the budget; empty where none was said.
-    give_up: str = ""
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Where the run goes after an attempt."""
-
-    state: State
-    due_at: datetime | None = None
-    reason_code: str = ""
-    reason: str = ""
-
-
-def decide(ended: Ended, now: datetime, draw: float) -> Verdict:
-    """What follows from an attempt: success, another attempt at an instant, or an end with its reason."""
-    if ended.ending is Ending.SUCCEEDED:
-        return Verdict(State.SUCCEEDED)
-    if ended.ending is Ending.CANCELLED:
-        return Verdict(State.CANCELLED, None, Reason.OPERATOR.value, clean(ended.error, _REASON_LENGTH))
-    reason = clean(
-        f"attempt {ended.attempt} of {ended.max_attempts} {_VERBS[ended.ending]}: {ended.error}",
-        _REASON_LENGTH,
-    )
-    if ended.give_up:
-        return Verdict(State.FAILED, None, ended.give_up, reason)
-    if ended.attempt >= ended.max_attempts:
-        return Verdict(State.FAILED, None, _EXHAUSTED[ended.ending].value, reason)
-    delay = ended.retry_in
-    if delay is None:
-        delay = ended.backoff.delay(ended.attempt, draw)
-    return Verdict(State.RETRYING, now + min(max(delay, timedelta(0)), _LONGEST), "", reason)
-
-
-_VERBS: Final = {
-    Ending.FAILED: "failed",
-    Ending.TIMED_OUT: "timed out",
-    Ending.LOST: "was lost",
-}
-_EXHAUSTED: Final = {
-    Ending.FAILED: Reason.ATTEMPTS_EXHAUSTED,
-    Ending.TIMED_OUT: Reason.TIMED_OUT,
-    Ending.LOST: Reason.WORKER_LOST,
-}
-
-
-class Trouble:
-    """The state of one dependency as a loop sees it: how long to wait, and when to say something.
-
-    The first failure is worth its full text, later ones a summary every ``summary_s`` seconds, the end one line.
-    Times are monotonic seconds.
-    """
-
-    def __init__(
-        self, first_s: float = 0.1, most_s: float = 2.0, summary_s: float = 30.0
-    ) -> None:
-        self.failures = 0
-        self._first_s = first_s
-        self._most_s = most_s
-        self._summary_s = summary_s
-        self._since = 0.0
-        self._said_at = 0.0
-
-    def failed(self, at: float, draw: float) -> tuple[float, bool]:
-        """Note a failure; how many seconds to wait before the next try, and whether to log this one."""
-        self.failures += 1
-        if self.failures == 1:
-            self._since = at
-        say = self.failures == 1 or at - self._said_at >= self._summary_s
-        if say:
-            self._said_at = at
-        pause = min(self._first_s * 2.0 ** min(self.failures - 1, 10), self._most_s)
-        return pause * (1 - JITTER * draw), say
-
-    def lasted(self, at: float) -> float:
-        """For how many seconds it has been away."""
-        return at - self._since if self.failures else 0.0
-
-    def recovered(self, at: float) -> float | None:
-        """Note a success; for how many seconds it had been away, None where nothing was wrong."""
-        if not self.failures:
-            return None
-        lasted = self.lasted(at)
-        self.failures = 0
-        return lasted
-
-
-def _length(value: float | timedelta) -> timedelta:
-    if isinstance(value, timedelta):
-        return value
-    try:
-        return timedelta(seconds=value)
-    except (OverflowError, ValueError) as error:
-        raise InvalidPolicy(f"the backoff has {value!r}: {error}", field="backoff") from error
-
-
-def _seconds(value: timedelta) -> str:
-    seconds = value.total_seconds()
-    return str(int(seconds)) if seconds.is_integer() else repr(seconds)
+def _plain(number: float) -> str:
+    return f"{number:.6f}".rstrip("0").rstrip(".")

@@ -3,11 +3,11 @@
 ::
 
     commands, admin, checks, testing, apps
-      -> wiring, api, backend, schedules
+      -> wiring, api, backend, publishing, schedules
         -> scheduler, worker, maintenance        (ports, domain, errors and nothing else)
         -> store | broker | runner               (siblings: none imports another)
-          -> models, querysets, fields, validation, registry, conf, compat, signals, triggers,
-             migrations
+          -> models, querysets, fields, validation, registry, tasktypes, policy, arguments, context,
+             conf, compat, nobackport, signals, triggers, migrations
             -> ports
               -> domain
                 -> errors
@@ -33,19 +33,24 @@ ROWS: list[set[str]] = [
     {"domain"},
     {"ports"},
     {
+        "arguments",
         "compat",
         "conf",
+        "context",
         "fields",
         "migrations",
         "models",
+        "nobackport",
+        "policy",
         "querysets",
         "registry",
         "signals",
+        "tasktypes",
         "triggers",
         "validation",
     },
     {"store", "broker", "runner", "scheduler", "worker", "maintenance"},
-    {"wiring", "api", "backend", "schedules"},
+    {"wiring", "api", "backend", "publishing", "schedules"},
     {"admin", "apps", "checks", "management", "testing"},
 ]
 ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
