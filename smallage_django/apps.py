@@ -11,3 +11,9 @@ class SmallageConfig(AppConfig):
     label = "smallage_django"
     verbose_name = _("Smallage")
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Register the system checks, the framework's own among them: it has one only once it is imported."""
+        from . import checks, compat  # noqa: F401 - importing compat imports the tasks framework
+
+        checks.register()

@@ -128,20 +128,22 @@ class _Signature:
         for name in given:
             if name in kwargs and name in self.by_name:
                 raise self._refusal(f"argument {name!r} was given twice", name)
-        for name, value in zip(given, args, strict=False):
-            self._accept_value(name, name, value)
-        for value in args[len(self.positional) :]:
-            self._accept_value(self.more_args.name if self.more_args else "", "", value)
-        for name, value in kwargs.items():
-            if name in self.by_name:
-                self._accept_value(name, name, value)
-            elif self.more_kwargs is not None:
-                self._accept_value(self.more_kwargs.name, name, value)
-            else:
-                raise self._refusal(f"there is no argument {name!r}", name)
         for name in self.required:
             if name not in given and name not in kwargs:
                 raise self._refusal(f"argument {name!r} is missing", name)
+        more = self.more_args.name if self.more_args else ""
+        for at, value in enumerate(args):
+            name = given[at] if at < len(given) else ""
+            self._accept_value(name or more, name, value)
+        for name, value in kwargs.items():
+            self._accept_value(self._parameter_for(name), name, value)
+
+    def _parameter_for(self, name: str) -> str:
+        if name in self.by_name:
+            return name
+        if self.more_kwargs is None:
+            raise self._refusal(f"there is no argument {name!r}", name)
+        return self.more_kwargs.name
 
     def _accept_value(self, parameter: str, name: str, value: Any) -> None:
         check = self.checks.get(parameter)

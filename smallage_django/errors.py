@@ -110,3 +110,11 @@ class WorkerLost(Outcome):
 
 class TooManyDeliveries(Outcome):
     """The entry reached workers again and again without one of them beginning the run."""
+
+
+class RunUnwritable(Outcome):
+    """Redis refused the run's entry, and would again; the reason has its words."""
+
+
+class RunPruned(Outcome):
+    """The run was over and its record has been deleted by retention; only that it fired is still known."""

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from .compat import Task, TaskResult
 from .errors import UnknownTask
-from .policy import Backoff, Policy, mark_of
+from .taskpolicy import Backoff, Policy, mark_of
 
 _TASK_FIELDS: Final = ("func", "priority", "backend", "queue_name", "run_after", "takes_context")
 

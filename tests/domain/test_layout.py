@@ -3,10 +3,10 @@
 ::
 
     commands, admin, checks, testing, apps
-      -> wiring, api, backend, publishing, schedules
+      -> wiring, api, backend, results, publishing, schedules
         -> scheduler, worker, maintenance        (ports, domain, errors and nothing else)
         -> store | broker | runner               (siblings: none imports another)
-          -> models, querysets, fields, validation, registry, tasktypes, policy, arguments, context,
+          -> models, querysets, fields, validation, registry, tasktypes, taskpolicy, arguments, context,
              conf, compat, nobackport, signals, triggers, migrations
             -> ports
               -> domain
@@ -41,7 +41,7 @@ ROWS: list[set[str]] = [
         "migrations",
         "models",
         "nobackport",
-        "policy",
+        "taskpolicy",
         "querysets",
         "registry",
         "signals",
@@ -50,7 +50,7 @@ ROWS: list[set[str]] = [
         "validation",
     },
     {"store", "broker", "runner", "scheduler", "worker", "maintenance"},
-    {"wiring", "api", "backend", "publishing", "schedules"},
+    {"wiring", "api", "backend", "publishing", "results", "schedules"},
     {"admin", "apps", "checks", "management", "testing"},
 ]
 ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
