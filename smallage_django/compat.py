@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         TaskResultMismatch,
     )
     from django.tasks.signals import task_enqueued, task_finished, task_started
+    from django.utils.json import normalize_json
 elif _root is not None:
     _name = _root.__name__
     # Importing these registers the framework's own system check and its logging, which on 5.2 nothing else may do.
@@ -88,6 +89,9 @@ elif _root is not None:
     task_enqueued = _signals.task_enqueued
     task_finished = _signals.task_finished
     task_started = _signals.task_started
+    normalize_json = import_module(
+        "django.utils.json" if NATIVE else "django_tasks.utils"
+    ).normalize_json
 else:
     from .nobackport import (
         DEFAULT_TASK_BACKEND_ALIAS,
@@ -108,6 +112,10 @@ else:
         task_finished,
         task_started,
     )
+
+    def normalize_json(obj: Any) -> Any:
+        """Nothing runs without the framework, so nothing is ever returned."""
+        return obj
 
     def task(*_: Any, **__: Any) -> NoReturn:
         """Refuse to declare a task; raises ``InvalidConfiguration`` saying what to install."""
@@ -131,6 +139,7 @@ __all__ = [
     "TaskResultDoesNotExist",
     "TaskResultMismatch",
     "TaskResultStatus",
+    "normalize_json",
     "task",
     "task_backends",
     "task_enqueued",

@@ -203,6 +203,7 @@ class Begun:
     run_id: int
     fire_id: str
     token: str
+    worker: str
     attempt: int
     max_attempts: int
     task: str
@@ -232,8 +233,8 @@ class Beginning:
     over: Sequence[Delivery] = ()
     #: Running under a living owner: leave the entry alone and look again later.
     elsewhere: Sequence[Delivery] = ()
-    #: Delivered again and again without a begin: its row, if any, has just failed; bury the entry.
-    poison: Sequence[Delivery] = ()
+    #: Can never be begun, with a reason code and the facts: its row, if any, has just failed; bury the entry.
+    poison: Sequence[tuple[Delivery, str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)

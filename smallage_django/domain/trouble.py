@@ -15,9 +15,7 @@ class Trouble:
     Times are monotonic seconds.
     """
 
-    def __init__(
-        self, first_s: float = 0.1, most_s: float = 2.0, summary_s: float = 30.0
-    ) -> None:
+    def __init__(self, first_s: float = 0.1, most_s: float = 2.0, summary_s: float = 30.0) -> None:
         self.failures = 0
         self._first_s = first_s
         self._most_s = most_s

@@ -60,7 +60,9 @@ def decide(ended: Ended, now: datetime, draw: float) -> Verdict:
     if ended.ending is Ending.SUCCEEDED:
         return Verdict(State.SUCCEEDED)
     if ended.ending is Ending.CANCELLED:
-        return Verdict(State.CANCELLED, None, Reason.OPERATOR.value, clean(ended.error, _REASON_LENGTH))
+        return Verdict(
+            State.CANCELLED, None, Reason.OPERATOR.value, clean(ended.error, _REASON_LENGTH)
+        )
     reason = clean(
         f"attempt {ended.attempt} of {ended.max_attempts} {_VERBS[ended.ending]}: {ended.error}",
         _REASON_LENGTH,

@@ -4,11 +4,11 @@
 
     commands, admin, checks, testing, apps
       -> wiring, api, backend, results, publishing, schedules
-        -> scheduler, worker, maintenance        (ports, domain, errors and nothing else)
+        -> scheduler, worker, recorder, maintenance    (ports, patience, domain, errors and nothing else)
         -> store | broker | runner               (siblings: none imports another)
           -> models, querysets, fields, validation, registry, tasktypes, taskpolicy, arguments, context,
              conf, compat, nobackport, signals, triggers, migrations
-            -> ports
+            -> ports, patience
               -> domain
                 -> errors
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent / PACKAGE
 ROWS: list[set[str]] = [
     {"errors"},
     {"domain"},
-    {"ports"},
+    {"ports", "patience"},
     {
         "arguments",
         "compat",
@@ -41,6 +41,7 @@ ROWS: list[set[str]] = [
         "migrations",
         "models",
         "nobackport",
+        "outcomes",
         "taskpolicy",
         "querysets",
         "registry",
@@ -49,18 +50,19 @@ ROWS: list[set[str]] = [
         "triggers",
         "validation",
     },
-    {"store", "broker", "runner", "scheduler", "worker", "maintenance"},
+    {"store", "broker", "runner", "scheduler", "worker", "recorder", "maintenance"},
     {"wiring", "api", "backend", "publishing", "results", "schedules"},
     {"admin", "apps", "checks", "management", "testing"},
 ]
 ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
 
-PURE = {"errors", "domain", "ports"}
+PURE = {"errors", "domain", "ports", "patience"}
 FOUNDATION = PURE | ROWS[3]
 ONLY: dict[str, set[str]] = {
     # The loops know the world through ports alone.
     "scheduler": PURE,
-    "worker": PURE,
+    "worker": PURE | {"recorder"},
+    "recorder": PURE,
     "maintenance": PURE,
     # Siblings; the broker knows no Django, hence no models and no settings.
     "broker": PURE,
@@ -75,7 +77,7 @@ KEEPERS: dict[str, set[str]] = {
     "admin_extra_buttons": {"admin"},
     "django_tasks": {"compat"},
 }
-WITHOUT_DJANGO = PURE | {"broker", "scheduler", "worker", "maintenance"}
+WITHOUT_DJANGO = PURE | {"broker", "scheduler", "worker", "recorder", "maintenance"}
 # What would let a clock, a die, a log or a socket into the rules.
 IMPURE = {"asyncio", "logging", "os", "random", "secrets", "socket", "threading", "time"}
 CLOCKS = {"now", "utcnow", "today"}
