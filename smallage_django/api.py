@@ -92,7 +92,7 @@ def enqueue_many(task: Any, list_of_kwargs: Iterable[Mapping[str, Any]]) -> list
 
 
 def cancel(
-    run: str | TaskResult, *, by: str = "", reason: str = "cancelled by the program"
+    run: str | TaskResult[Any], *, by: str = "", reason: str = "cancelled by the program"
 ) -> bool:
     """Cancel what has not begun; whether it was in time. A running run is left alone.
 
@@ -108,7 +108,7 @@ def cancel(
     return False
 
 
-def reschedule(run: str | TaskResult, when: datetime | timedelta) -> bool:
+def reschedule(run: str | TaskResult[Any], when: datetime | timedelta) -> bool:
     """Give what still waits another instant (aware, or a time from now); whether it was in time.
 
     A run's ideal instant stays what it was. Raises ``UnknownRun``, and ``InvalidPolicy`` for an instant after the
@@ -172,7 +172,7 @@ def _promises() -> Promises:
     return Promises(router.db_for_write(Run))
 
 
-def _id_of(run: str | TaskResult) -> str:
+def _id_of(run: str | TaskResult[Any]) -> str:
     fire_id = run if isinstance(run, str) else run.id
     if not identity.is_fire_id(fire_id):
         raise UnknownRun(f"{fire_id[:80]!r} is no fire id")

@@ -269,12 +269,14 @@ def _type_words(hint: Any) -> str:
     if hint is type(None) or hint is None:
         return "None"
     if isinstance(hint, type) and not typing.get_args(hint):
-        return hint.__name__
-    return str(hint).replace("typing.", "").replace("collections.abc.", "")
+        name: str = hint.__name__
+        return name
+    text = str(hint)
+    return text.replace("typing.", "").replace("collections.abc.", "")
 
 
 def _parameter_words(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> str:
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     words = stars.get(parameter.kind, "") + parameter.name
     if parameter.name in hints:
         words += f": {_type_words(hints[parameter.name])}"

@@ -13,7 +13,7 @@ W004   an enabled schedule whose task is not registered (``check --database``)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django.conf import settings
@@ -130,7 +130,7 @@ def register() -> None:
     checks.register(check_schedules, checks.Tags.database)
 
 
-def _relations(raw: dict[str, Any]) -> Iterable[str]:
+def _relations(raw: dict[str, Any]) -> list[str]:
     """All rules that readable values break among themselves, or none."""
     try:
         build(raw)

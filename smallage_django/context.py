@@ -40,7 +40,7 @@ class Fire:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SmallageContext(TaskContext):
+class SmallageContext(TaskContext):  # type: ignore[type-arg,misc]
     """The platform's context with the fire. ``getattr(context, "fire", None)`` keeps a task portable."""
 
     #: None where the task was simply enqueued.

@@ -47,9 +47,7 @@ class Policy:
         """Check the ranges; raises ``InvalidPolicy`` naming the field."""
         attempts = self.max_attempts
         if attempts is not None and (
-            isinstance(attempts, bool)
-            or not isinstance(attempts, int)
-            or not 1 <= attempts <= MOST_ATTEMPTS
+            type(attempts) is not int or not 1 <= attempts <= MOST_ATTEMPTS
         ):
             raise InvalidPolicy(
                 f"max_attempts is {attempts!r}; it must be a whole number from 1 to {MOST_ATTEMPTS}",
@@ -71,7 +69,8 @@ class Policy:
         if isinstance(target, Task):
             from .tasktypes import SmallageTask, with_policy
 
-            return with_policy(target, self) if isinstance(target, SmallageTask) else target
+            ours: Any = target
+            return with_policy(ours, self) if isinstance(target, SmallageTask) else target  # type: ignore[return-value]
         inner = mark_of(target)
         setattr(target, _MARK, self if inner is None else self.over(inner))
         return target

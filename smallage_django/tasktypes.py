@@ -11,14 +11,15 @@ from typing import Any, Final, Self
 from django.utils import timezone
 
 from .compat import Task, TaskResult
+from .domain.retry import Backoff
 from .errors import UnknownTask
-from .taskpolicy import Backoff, Policy, mark_of
+from .taskpolicy import Policy, mark_of
 
 _TASK_FIELDS: Final = ("func", "priority", "backend", "queue_name", "run_after", "takes_context")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SmallageTask(Task):  # type: ignore[type-arg,misc]
+class SmallageTask(Task):  # type: ignore[type-arg]
     """A task with policies of its own. None leaves a policy to the backend's ``OPTIONS``."""
 
     max_attempts: int | None = None

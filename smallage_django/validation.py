@@ -196,9 +196,9 @@ def _check_work(row: Schedule | DelayedRun, errors: Errors, *, must_run: bool) -
             "max_attempts",
             f"attempts is {row.max_attempts}; it must be from 1 to {MOST_ATTEMPTS}",
         )
-    for check, value in ((retry.parse, row.backoff or ""), (as_timeout, row.timeout)):
+    for check in (lambda: retry.parse(row.backoff or ""), lambda: as_timeout(row.timeout)):
         try:
-            check(value)  # type: ignore[operator]
+            check()
         except InvalidPolicy as error:
             _add(errors, error.field, str(error))
 

@@ -29,7 +29,7 @@ class Promises:
     @guarded
     def cancel_delayed(self, uid: uuid.UUID, reason: str) -> bool:
         """Cancel a delayed run that still waits, and free its key."""
-        changed = self._delayed(uid).update(state=DelayedState.CANCELLED, key=None, reason=reason)
+        changed: int = self._delayed(uid).update(state=DelayedState.CANCELLED, key=None, reason=reason)
         return changed == 1
 
     @guarded
@@ -56,7 +56,8 @@ class Promises:
     def move_delayed(self, uid: uuid.UUID, when: datetime) -> bool:
         """Give a delayed run that still waits another instant, before its deadline."""
         in_time = models.Q(deadline__isnull=True) | models.Q(deadline__gte=when)
-        return self._delayed(uid).filter(in_time).update(run_at=when) == 1
+        changed: int = self._delayed(uid).filter(in_time).update(run_at=when)
+        return changed == 1
 
     @guarded
     def move_run(self, fire_id: str, when: datetime) -> bool:
