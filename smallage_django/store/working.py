@@ -122,7 +122,8 @@ class WorkingStore:
         attempts = [
             _attempt(item) for item in finishes if item.outcome.ending is not Ending.SUCCEEDED
         ]
-        if not attempts and self._bulk is postgres_working:
+        alone = self._bulk is postgres_working and not connection.in_atomic_block
+        if alone and not attempts:
             accepted: set[int] = self._bulk.finish(connection, finishes)
         else:
             with transaction.atomic(using=self.alias):
