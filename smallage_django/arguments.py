@@ -129,7 +129,7 @@ class _Signature:
             if name in kwargs and name in self.by_name:
                 raise self._refusal(f"argument {name!r} was given twice", name)
         for name in self.required:
-            if name not in given and name not in kwargs:
+            if name not in given and not (name in kwargs and name in self.by_name):
                 raise self._refusal(f"argument {name!r} is missing", name)
         more = self.more_args.name if self.more_args else ""
         for at, value in enumerate(args):
@@ -150,7 +150,7 @@ class _Signature:
         if check is not None and not check(value):
             shown = name or f"*{parameter}"
             raise self._refusal(
-                f"argument {shown!r} is {_short(value)} ({_type_words(type(value))}), "
+                f"argument {shown!r} is {_value_words(value)}, "
                 f"it must be {_type_words(self.types[parameter])}",
                 shown,
             )
@@ -283,6 +283,10 @@ def _parameter_words(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> 
     if parameter.default is not inspect.Parameter.empty:
         words += f" = {_short(parameter.default)}"
     return words
+
+
+def _value_words(value: Any) -> str:
+    return "None" if value is None else f"{_short(value)} ({type(value).__name__})"
 
 
 def _short(value: Any) -> str:
