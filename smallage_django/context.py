@@ -57,16 +57,15 @@ class SmallageContext(TaskContext):  # type: ignore[type-arg,misc]
 class _Current:
     """Makes the context only when somebody asks: most tasks never do."""
 
-    __slots__ = ("_begun", "_context", "_worker")
+    __slots__ = ("_begun", "_context")
 
-    def __init__(self, begun: Begun, worker: str) -> None:
+    def __init__(self, begun: Begun) -> None:
         self._begun = begun
-        self._worker = worker
         self._context: SmallageContext | None = None
 
     def context(self) -> SmallageContext:
         if self._context is None:
-            self._context = context_of(self._begun, self._worker)
+            self._context = context_of(self._begun)
         return self._context
 
 
@@ -82,16 +81,16 @@ def current_run() -> SmallageContext | None:
 
 
 @contextmanager
-def running(begun: Begun, worker: str = "") -> Iterator[None]:
+def running(begun: Begun) -> Iterator[None]:
     """Make ``begun`` the current run of this thread or coroutine."""
-    token = _current.set(_Current(begun, worker))
+    token = _current.set(_Current(begun))
     try:
         yield
     finally:
         _current.reset(token)
 
 
-def context_of(begun: Begun, worker: str = "") -> SmallageContext:
+def context_of(begun: Begun) -> SmallageContext:
     """What a task is given. The attempt that begins counts: the first run sees attempt 1. Raises ``UnknownTask``."""
     fire = None
     if begun.kind not in _WITHOUT_FIRE:
@@ -105,10 +104,10 @@ def context_of(begun: Begun, worker: str = "") -> SmallageContext:
             occurrence_count=begun.occurrence_count,
         )
     deadline = begun.started_at + begun.timeout if begun.timeout is not None else None
-    return SmallageContext(task_result=result_of(begun, worker), fire=fire, deadline=deadline)
+    return SmallageContext(task_result=result_of(begun), fire=fire, deadline=deadline)
 
 
-def result_of(begun: Begun, worker: str = "") -> SmallageResult:
+def result_of(begun: Begun) -> SmallageResult:
     """The result of a run whose attempt has just begun. Raises ``UnknownTask``."""
     task: Any = rebuilt(
         registry.resolve(begun.task),
@@ -128,7 +127,7 @@ def result_of(begun: Begun, worker: str = "") -> SmallageResult:
         kwargs=dict(begun.kwargs),
         backend=begun.backend,
         errors=[],
-        worker_ids=[""] * (begun.attempt - 1) + [worker],
+        worker_ids=[""] * (begun.attempt - 1) + [begun.worker],
         state=State.RUNNING.value,
         schedule=begun.schedule_name or None,
         scheduled_for=begun.scheduled_for,

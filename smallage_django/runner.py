@@ -64,12 +64,12 @@ class Target:
 
     def arguments(self, begun: Begun) -> Sequence[Any]:
         """The positional arguments, the context first where the task takes it."""
-        return [context_of(begun, begun.worker), *begun.args] if self.takes_context else begun.args
+        return [context_of(begun), *begun.args] if self.takes_context else begun.args
 
     def started(self, begun: Begun) -> None:
         """Tell the framework's listeners; one that raises changes nothing."""
         if task_started.has_listeners(self.sender):
-            result = result_of(begun, begun.worker)
+            result = result_of(begun)
             _send(task_started, self.sender, task_result=result)
 
     def failed(self, begun: Begun, error: BaseException) -> Outcome:
@@ -81,7 +81,7 @@ class Target:
         if self.backoff is None:
             return failure(error)
         try:
-            wait = self.backoff(error, result_of(begun, begun.worker))
+            wait = self.backoff(error, result_of(begun))
             if wait is None:
                 return failure(error, give_up=Reason.NOT_RETRYABLE)
             retry_in = wait if isinstance(wait, timedelta) else timedelta(seconds=wait)
@@ -167,6 +167,7 @@ class PooledRunner:
             begun, target, done = job
             if self._enter(begun):
                 self._report(begun, call(begun, target), done)
+        connections.close_all()
 
     # -- coroutines -------------------------------------------------------------------------------------------------
 
@@ -234,7 +235,8 @@ class PooledRunner:
             finishes = self._news.get()
             for finish in finishes:
                 tell(finish)
-            tidy_connections()
+            if self._news.empty():
+                connections.close_all()
             with self._quiet:
                 self._telling -= 1
                 self._quiet.notify_all()
@@ -278,7 +280,7 @@ def call(begun: Begun, target: Target, *, tidy: bool = True) -> Outcome:
     if tidy:
         tidy_connections()
     try:
-        with running(begun, begun.worker):
+        with running(begun):
             try:
                 target.started(begun)
                 return success(target.func(*target.arguments(begun), **begun.kwargs))
@@ -293,7 +295,7 @@ async def acall(begun: Begun, target: Target) -> Outcome:
     """Await a coroutine on this loop and return how it ended. Its ORM calls have a thread of their own."""
     async with ThreadSensitiveContext() as own:
         try:
-            with running(begun, begun.worker):
+            with running(begun):
                 try:
                     target.started(begun)
                     return success(await target.func(*target.arguments(begun), **begun.kwargs))
@@ -354,7 +356,7 @@ def tidy_connections() -> None:
 
 def _final_result(finish: Finish) -> Any:
     begun, outcome = finish.begun, finish.outcome
-    result = result_of(begun, begun.worker)
+    result = result_of(begun)
     changes: dict[str, Any] = {"state": finish.state.value, "reason_code": finish.reason_code}
     if finish.state is State.RETRYING:
         changes["status"] = TaskResultStatus.READY

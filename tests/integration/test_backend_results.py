@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections
 
 from smallage_django.compat import (
     InvalidTask,
@@ -242,6 +244,8 @@ def test_all_of_it_works_from_async_code() -> None:
         await Run.objects.aupdate(state="succeeded", result=3, attempt=1, worker="w")
         await result.arefresh()
         again = await tasks.async_add.aget_result(result.id)
+        # The thread that served these calls outlives the test; its connection must not.
+        await sync_to_async(connections.close_all)()
         return result, again
 
     result, again = asyncio.run(story())
