@@ -480,11 +480,10 @@ class Run(models.Model):
         verbose_name = _("run")
         verbose_name_plural = _("runs")
         indexes = [
-            models.Index("state", models.F("priority").desc(), "due_at", "id", name="smallage_run_due"),
-            models.Index("schedule", models.F("scheduled_for").desc(), name="smallage_run_schedule"),
-            models.Index(
-                models.F("scheduled_for").desc(), models.F("id").desc(), name="smallage_run_list"
-            ),
+            # Columns, not expressions: MariaDB has no indexes on expressions.
+            models.Index(fields=["state", "-priority", "due_at", "id"], name="smallage_run_due"),
+            models.Index(fields=["schedule", "-scheduled_for"], name="smallage_run_schedule"),
+            models.Index(fields=["-scheduled_for", "-id"], name="smallage_run_list"),
         ]
         constraints = [
             models.CheckConstraint(

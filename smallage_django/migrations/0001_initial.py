@@ -358,15 +358,15 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='run',
-            index=models.Index(models.F('state'), models.OrderBy(models.F('priority'), descending=True), models.F('due_at'), models.F('id'), name='smallage_run_due'),
+            index=models.Index(fields=['state', '-priority', 'due_at', 'id'], name='smallage_run_due'),
         ),
         migrations.AddIndex(
             model_name='run',
-            index=models.Index(models.F('schedule'), models.OrderBy(models.F('scheduled_for'), descending=True), name='smallage_run_schedule'),
+            index=models.Index(fields=['schedule', '-scheduled_for'], name='smallage_run_schedule'),
         ),
         migrations.AddIndex(
             model_name='run',
-            index=models.Index(models.OrderBy(models.F('scheduled_for'), descending=True), models.OrderBy(models.F('id'), descending=True), name='smallage_run_list'),
+            index=models.Index(fields=['-scheduled_for', '-id'], name='smallage_run_list'),
         ),
         migrations.AddConstraint(
             model_name='run',

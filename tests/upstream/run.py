@@ -146,7 +146,16 @@ def run(name: str, archive: Path) -> bool:
         "DJANGO_ALLOW_ASYNC_UNSAFE": "1",
     }
     labels = [f"tasks.{module}" for module in variant.modules]
-    command = [sys.executable, "-W", "error::DeprecationWarning", "-m", "django", "test", *labels]
+    command = [
+        sys.executable,
+        "-W",
+        "error::DeprecationWarning",
+        "-m",
+        "django",
+        "test",
+        "--noinput",
+    ]
+    command += labels
     return subprocess.run(command, cwd=place, env=environment, check=False).returncode == 0
 
 

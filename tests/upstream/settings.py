@@ -15,5 +15,6 @@ DATABASES = {
         "TEST": {"NAME": f"{DATABASES['default'].get('TEST', {}).get('NAME', 'test_up')}_upstream"},
     }
 }
+TEST_RUNNER = "tests.upstream.runner.Runner"
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["TEST"] = {"NAME": None}
