@@ -7,14 +7,14 @@ method is one step of the protocol: it is atomic, it may be repeated after a cra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from .domain.envelope import Envelope
 from .domain.lifecycle import Ending, State
-from .domain.planning import Outage, Plan, Standing
+from .domain.planning import Outage
 
 
 class Clock(Protocol):
@@ -67,9 +67,26 @@ class Fired:
 
     orders: Sequence[Order] = ()
     inserted: int = 0
+    expired: int = 0
     #: Rows looked at; as many as the limit means that more may be due.
     examined: int = 0
     broken: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What waits in SQL, in one look: the earliest instant of each kind of work, None where there is none."""
+
+    schedule_due_at: datetime | None = None
+    delayed_due_at: datetime | None = None
+    run_due_at: datetime | None = None
+    oldest_claim_at: datetime | None = None
+    stale: bool = False
+
+    def next_due_at(self) -> datetime | None:
+        """The earliest instant at which some row becomes due."""
+        waiting = (self.schedule_due_at, self.delayed_due_at, self.run_due_at)
+        return min((at for at in waiting if at is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +98,7 @@ class Presence:
     state: State
     stream: str
     entry_id: str
+    attempts_left: bool = True
 
 
 class SchedulerStore(Protocol):
@@ -96,27 +114,31 @@ class SchedulerStore(Protocol):
 
     def record_outage(self, outage: Outage, epoch: int) -> None: ...
 
+    def survey(self) -> Survey:
+        """What waits, in one query."""
+
     def plan_stale(self, now: datetime, limit: int) -> int:
         """Plan schedules anew whose inputs changed; how many were looked at."""
 
+    def revive_broken(self, now: datetime, limit: int) -> int:
+        """Look at broken schedules again, since a task or a zone may be known by now; how many work again."""
+
+    def cancel_orphans(self, now: datetime, limit: int) -> int:
+        """Cancel waiting runs whose schedule was deleted."""
+
     def fire_schedules(
-        self,
-        now: datetime,
-        fence: int,
-        limit: int,
-        decide: Callable[[Standing, Sequence[Outage]], Plan],
+        self, now: datetime, fence: int, limit: int, full_queues: Collection[str]
     ) -> Fired:
-        """Lock due schedules, decide purely, insert their runs, advance them: one transaction."""
+        """Lock due schedules, plan each purely, insert its runs, advance it: one transaction."""
 
-    def fire_delayed(self, now: datetime, fence: int, limit: int) -> Fired:
-        """Turn due delayed runs into runs: one transaction."""
-
-    def expire_overdue(self, now: datetime, limit: int) -> int:
-        """Expire waiting runs and delayed runs whose deadline has passed."""
+    def fire_delayed(
+        self, now: datetime, fence: int, limit: int, full_queues: Collection[str]
+    ) -> Fired:
+        """Turn due delayed runs into runs; those past their deadline expire: one transaction."""
 
     def claim_due(
-        self, now: datetime, fence: int, limit: int, full_queues: Iterable[str]
-    ) -> Sequence[Order]:
+        self, now: datetime, fence: int, limit: int, full_queues: Collection[str]
+    ) -> Fired:
         """Claim due pending and retrying runs, by priority, due, id, leaving out full queues."""
 
     def recover_claims(
@@ -129,10 +151,9 @@ class SchedulerStore(Protocol):
 
     def fail_unwritable(self, fence: int, receipts: Sequence[Receipt], now: datetime) -> int: ...
 
-    def next_wake(self) -> datetime | None:
-        """The earliest instant at which some row becomes due; None when nothing waits."""
-
-    def presences(self, after_id: int, limit: int, owner_silent_since: datetime) -> Sequence[Presence]:
+    def presences(
+        self, after_id: int, limit: int, owner_silent_since: datetime
+    ) -> Sequence[Presence]:
         """A page, by id, of runs that should have an entry: enqueued, or running under a silent owner."""
 
     def reclaim_missing(
@@ -142,6 +163,9 @@ class SchedulerStore(Protocol):
 
     def terminal_among(self, fire_ids: Sequence[str]) -> set[str]:
         """Which of these runs are over."""
+
+    def forget_old(self, now: datetime) -> None:
+        """Drop terms, outages and heartbeats that no decision needs any more."""
 
     def beat(self, facts: Mapping[str, Any], now: datetime) -> None:
         """Record the heartbeat of a process (name, role, host, pid, ...)."""
@@ -292,15 +316,16 @@ class WorkerStore(Protocol):
     def finish(self, finishes: Sequence[Finish]) -> set[int]:
         """Record outcomes where the attempt is still ours; the run ids that were accepted."""
 
-    def fail_unstarted(
-        self, fire_id: str, now: datetime, reason_code: str, reason: str
-    ) -> bool:
+    def fail_unstarted(self, fire_id: str, now: datetime, reason_code: str, reason: str) -> bool:
         """End a run that no attempt will start (too many deliveries, unknown task)."""
 
     def give_back(self, begun: Sequence[Begun], now: datetime) -> int:
         """Return runs that were begun but whose code never started (a drain that ran out of time)."""
 
     def beat(self, facts: Mapping[str, Any], now: datetime) -> None: ...
+
+    def close(self) -> None:
+        """Give up the calling thread's connection, at the thread's end."""
 
 
 class WorkerBroker(Protocol):

@@ -110,14 +110,15 @@ def plan(
     return ledger.close(cursor)
 
 
-def _outage_of(
-    instant: datetime, outages: Sequence[Outage], grace: timedelta
-) -> Outage | None:
-    """The outage in which ``instant`` was missed: it holds the instant and reaches more than ``grace`` beyond."""
-    for outage in outages:
-        if outage.start <= instant and outage.end - instant > grace:
-            return outage
-    return None
+def _outage_of(instant: datetime, outages: Sequence[Outage], grace: timedelta) -> Outage | None:
+    """The outage in which ``instant`` was missed: it holds the instant and reaches more than ``grace`` beyond.
+
+    Where several do (a leader that died in its first pass had recorded one too), the one that lasted longest.
+    """
+    missed_in = (
+        outage for outage in outages if outage.start <= instant and outage.end - instant > grace
+    )
+    return max(missed_in, key=lambda outage: outage.end, default=None)
 
 
 def _judge_backlog(ledger: _Ledger, oldest: datetime, end: datetime, limit: int) -> datetime:
@@ -191,12 +192,12 @@ class _Ledger:
         due_at = occurrence + identity.spread(fire_id, policies.jitter)
         fire = Fire(fire_id, occurrence, due_at, State.PENDING)
         deadline = policies.start_deadline
-        if deadline is not None and self.now - occurrence > deadline:
+        if deadline is not None and self.now - due_at > deadline:
             fire = replace(
                 fire,
                 state=State.EXPIRED,
                 reason_code=Reason.START_DEADLINE.value,
-                reason=f"could start {_words(self.now - occurrence)} after its time; the limit is {_words(deadline)}",
+                reason=f"could start {_words(self.now - due_at)} after its time; the limit is {_words(deadline)}",
             )
         elif self.blocker is not None and policies.overlap is OverlapPolicy.SKIP:
             fire = replace(
@@ -216,7 +217,7 @@ class _Ledger:
     def miss(
         self, first: datetime | None, last: datetime | None, reason: Reason, run: str = ""
     ) -> None:
-        """Record the occurrences from ``first`` to ``last`` (both inclusive) as one gap row; nothing if there are none."""
+        """Record the occurrences from ``first`` to ``last`` (both inclusive), if any, as one gap row."""
         if first is None or last is None or last < first:
             return
         count = self.standing.rule.count_between(first - _INSTANT, last)
@@ -240,9 +241,7 @@ class _Ledger:
             state, reason = "exhausted", "the rule has no further occurrence"
         elif self.finished(cursor):
             state, reason, cursor = "ended", self._why_ended(cursor), None
-        return Plan(
-            tuple(self.fires), self.accounted_until, cursor, self.runs, state, reason
-        )
+        return Plan(tuple(self.fires), self.accounted_until, cursor, self.runs, state, reason)
 
     def _why_ended(self, occurrence: datetime) -> str:
         ends_at = self.standing.ends_at

@@ -57,3 +57,8 @@ def progress(stream: Any, verbosity: int) -> Iterator[None]:
 def usage_error(error: Exception) -> CommandError:
     """A command line or configuration that cannot work, as Django reports it; exit code 2."""
     return CommandError(str(error), returncode=USAGE)
+
+
+def failure(error: Exception, code: int) -> CommandError:
+    """Something that ended a command, as Django reports it, with the exit code it is worth."""
+    return CommandError(str(error), returncode=code)

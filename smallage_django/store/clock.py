@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ..errors import StoreUnavailable
 from ..fields import DatabaseClock, InstantField
 from .guard import guarded
 
@@ -35,7 +36,8 @@ class DatabaseNow:
         if isinstance(value, str):
             value = datetime.fromisoformat(value)
         now = InstantField().from_db_value(value, None, connection)
-        assert now is not None
+        if now is None:
+            raise StoreUnavailable(f"database {self.alias!r} does not know the time")
         return now
 
 

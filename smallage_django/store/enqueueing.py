@@ -177,8 +177,8 @@ class _Statement:
         ]
         fixed = [_literal(item.pre_save(template, add=True)) for item in constant]
         fixed += [_clock_of(connection)] * len(_CLOCKED)
-        columns = [item.column for item in constant]
-        of_name = {item.name: item.column for item in Run._meta.concrete_fields}
+        columns = [item.column or "" for item in constant]
+        of_name = {item.name: item.column or "" for item in Run._meta.concrete_fields}
         columns += [of_name[name] for name in (*_CLOCKED, *_SHARED, *_OWN)]
         self._head = f"INSERT INTO {quote(Run._meta.db_table)} ({', '.join(map(quote, columns))})"
         self._values = ", ".join(fixed + ["%s"] * len(_SHARED))

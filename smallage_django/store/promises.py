@@ -29,7 +29,9 @@ class Promises:
     @guarded
     def cancel_delayed(self, uid: uuid.UUID, reason: str) -> bool:
         """Cancel a delayed run that still waits, and free its key."""
-        changed: int = self._delayed(uid).update(state=DelayedState.CANCELLED, key=None, reason=reason)
+        changed: int = self._delayed(uid).update(
+            state=DelayedState.CANCELLED, key=None, reason=reason
+        )
         return changed == 1
 
     @guarded

@@ -18,11 +18,12 @@ from ..domain import identity
 from ..domain.lifecycle import Ending, State
 from ..domain.retry import DEFAULT_ATTEMPTS
 from ..domain.texts import clean, shorten
-from ..models import Attempt, Heartbeat, HeartbeatRole, Run
+from ..models import Attempt, HeartbeatRole, Run
 from ..ports import Beginning, Begun, Delivery, Finish
 from .bulk import portable_working, postgres_working
 from .bulk.portable_working import Entry
 from .guard import guarded
+from .heartbeats import record_beat
 from .unusual import Pair, Reading, Unusual, begun_from, fail_waiting, row_id
 
 #: Deliveries of one entry that nobody begins, after which it is called poison.
@@ -173,12 +174,11 @@ class WorkingStore:
     @guarded
     def beat(self, facts: Mapping[str, Any], now: datetime) -> None:
         """Record the heartbeat of a worker process."""
-        values = {**facts, "role": HeartbeatRole.WORKER.value, "beat_at": now}
-        name = values.pop("name")
-        beats = Heartbeat.objects.using(self.alias)
-        if not beats.filter(name=name).update(**values):
-            first = {**values, "started_at": now}
-            beats.update_or_create(name=name, defaults=values, create_defaults=first)
+        record_beat(self.alias, HeartbeatRole.WORKER, facts, now)
+
+    def close(self) -> None:
+        """Close the calling thread's connection."""
+        connections[self.alias].close()
 
 
 def _added_at(delivery: Delivery, now: datetime) -> datetime:

@@ -1,1 +1,1 @@
-"""The hot statements, one per batch: PostgreSQL's own in ``postgres_…``, the same behaviour for all in ``portable_…``."""
+"""The hot statements, one per batch: PostgreSQL's own in ``postgres_…``, the same for all in ``portable_…``."""

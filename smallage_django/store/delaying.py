@@ -1,0 +1,112 @@
+"""Due delayed runs become run rows; those past their deadline become expired ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import connections, transaction
+
+from ..domain import identity
+from ..domain.lifecycle import Kind, Reason, State
+from ..errors import UnknownTask
+from ..models import DelayedRun, DelayedState
+from ..ports import Fired
+from ..registry import resolve
+from ..taskpolicy import frozen_policy
+from .bulk.drafts import RunDraft
+from .bulk.selection import bulk_of
+from .guard import guarded
+from .orders import order_of
+
+
+class Delaying:
+    """Step 2 of the scheduler, for single instants."""
+
+    alias: str
+
+    @guarded
+    def fire_delayed(
+        self, now: datetime, fence: int, limit: int, full_queues: Collection[str]
+    ) -> Fired:
+        """Fire one batch of due delayed runs. See the port."""
+        bulk, connection = bulk_of(self.alias), connections[self.alias]
+        features = connection.features
+        with transaction.atomic(using=self.alias):
+            due = (
+                DelayedRun.objects.using(self.alias)
+                .select_for_update(skip_locked=features.has_select_for_update_skip_locked)
+                .due(now)
+            )
+            rows: Sequence[DelayedRun] = list(due[:limit])
+            if not rows:
+                return Fired()
+            drafts = [_draft(row, now, fence, full_queues) for row in rows]
+            ids = bulk.insert_runs(connection, drafts)
+            settled = bulk.settle_delayed(connection, _settlements(rows, drafts, ids))
+        orders = [
+            order_of(draft, ids[draft.fire_id])
+            for draft in drafts
+            if draft.state == State.CLAIMED.value and draft.fire_id in ids
+        ]
+        expired = sum(draft.state == State.EXPIRED.value for draft in drafts)
+        return Fired(orders, inserted=settled, expired=expired, examined=len(rows))
+
+
+def _settlements(
+    rows: Sequence[DelayedRun], drafts: Sequence[RunDraft], ids: dict[str, int]
+) -> list[tuple[int, str, int | None, str]]:
+    """(delayed id, state, run id, reason) of each row that was fired or that expired."""
+    return [
+        (
+            row.pk,
+            (
+                DelayedState.EXPIRED if draft.state == State.EXPIRED.value else DelayedState.FIRED
+            ).value,
+            ids.get(draft.fire_id),
+            draft.reason,
+        )
+        for row, draft in zip(rows, drafts, strict=True)
+    ]
+
+
+def _draft(row: DelayedRun, now: datetime, fence: int, full_queues: Collection[str]) -> RunDraft:
+    state = State.PENDING if row.queue in full_queues else State.CLAIMED
+    reason = ""
+    if row.deadline is not None and row.deadline < now:
+        state = State.EXPIRED
+        reason = f"it was useful until {row.deadline:%Y-%m-%d %H:%M:%S}Z"
+    frozen = frozen_policy(_task_or_none(row.task), row)
+    return RunDraft(
+        fire_id=identity.once(row.uid),
+        kind=Kind.DELAYED.value,
+        state=state.value,
+        task=row.task,
+        backend=row.backend,
+        args=row.args,
+        kwargs=row.kwargs,
+        queue=row.queue,
+        priority=row.priority,
+        scheduled_for=row.run_at,
+        due_at=row.run_at,
+        max_attempts=frozen.max_attempts,
+        timeout=frozen.timeout,
+        backoff=frozen.backoff,
+        reason_code=Reason.DEADLINE.value if state is State.EXPIRED else "",
+        reason=reason,
+        start_deadline_at=row.deadline,
+        late_at=None if row.late_after is None else row.run_at + row.late_after,
+        fence=fence,
+        claimed_at=now if state is State.CLAIMED else None,
+        finished_at=now if state is State.EXPIRED else None,
+        traceparent=row.traceparent,
+    )
+
+
+def _task_or_none(path: str) -> Any | None:
+    try:
+        return resolve(path)
+    except UnknownTask:
+        # The promise is older than this process's code; the worker says what is wrong with it.
+        return None

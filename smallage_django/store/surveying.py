@@ -1,0 +1,50 @@
+"""One look at everything that waits: an idle pass of the scheduler asks nothing else."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from django.db import DataError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..fields import InstantField
+from ..models import DelayedRun, Run, Schedule
+from ..ports import Survey
+
+_RUN = Run._meta.db_table
+_SCHEDULE = Schedule._meta.db_table
+#: Each part is answered by an index alone.
+_SURVEY: Final = (
+    f"SELECT (SELECT MIN(next_due_at) FROM {_SCHEDULE}), "  # noqa: S608 - names of our own tables
+    f"(SELECT MIN(run_at) FROM {DelayedRun._meta.db_table} WHERE state = 'waiting'), "
+    f"(SELECT MIN(due_at) FROM {_RUN} WHERE state = 'pending'), "
+    f"(SELECT MIN(due_at) FROM {_RUN} WHERE state = 'retrying'), "
+    f"(SELECT MIN(claimed_at) FROM {_RUN} WHERE state = 'claimed'), "
+    f"EXISTS(SELECT 1 FROM {_SCHEDULE} WHERE is_stale)"
+)
+_INSTANT: Final = InstantField()
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def survey(alias: str) -> Survey:
+    """The earliest instant of each kind of work (aware UTC)."""
+    connection = connections[alias]
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(_SURVEY)
+            row = cursor.fetchone()
+    except (DataError, ValueError, OverflowError):
+        # Some row holds an instant that Python cannot read: look at everything, and the bad row is found and marked.
+        return Survey(_LONG_AGO, _LONG_AGO, _LONG_AGO, _LONG_AGO, stale=True)
+    schedule, delayed, pending, retrying, claimed = (
+        _instant(value, connection) for value in row[:5]
+    )
+    due = min((at for at in (pending, retrying) if at is not None), default=None)
+    return Survey(schedule, delayed, due, claimed, bool(row[5]))
+
+
+def _instant(value: Any, connection: BaseDatabaseWrapper) -> datetime | None:
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    return _INSTANT.from_db_value(value, None, connection)
