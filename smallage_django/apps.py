@@ -14,6 +14,6 @@ class SmallageConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the system checks, the framework's own among them: it has one only once it is imported."""
-        from . import checks, compat  # noqa: F401 - importing compat imports the tasks framework
+        from . import checks, compat, receivers  # noqa: F401 - importing compat imports the tasks framework
 
         checks.register()

@@ -78,7 +78,12 @@ def publish_on_commit(orders: Sequence[Order], alias: str) -> None:
 def wake_on_commit(run_at: datetime, now: datetime, alias: str) -> None:
     """Wake the scheduler for a row that is due before it would look by itself."""
     if run_at - now <= max(SOON, config().interval):
-        _on_commit(wake, alias)
+        wake_after_commit(alias)
+
+
+def wake_after_commit(alias: str) -> None:
+    """Make the scheduler look at the rows once the transaction on ``alias`` is committed."""
+    _on_commit(wake, alias)
 
 
 def publish(orders: Sequence[Order]) -> None:

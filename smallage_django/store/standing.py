@@ -12,6 +12,7 @@ from django.db.models import Exists, F, OuterRef
 
 from ..domain.lifecycle import Kind, Reason, State
 from ..domain.recurrence import zone_data_version
+from ..fields import DatabaseClock
 from ..models import Run, Schedule, ScheduleState
 from ..querysets import PLANNING_INPUTS
 from ..registry import resolve
@@ -124,6 +125,20 @@ class Standings:
                 reason="the rule of its schedule was changed",
                 finished_at=now,
             )
+
+
+def cancel_runs_of(alias: str, schedule_id: int) -> int:
+    """Cancel what still waits of a schedule that is about to be deleted; its record stays."""
+    return (
+        Run.objects.using(alias)
+        .filter(schedule_id=schedule_id, kind=Kind.SCHEDULE.value, state__in=_WAITING)
+        .update(
+            state=State.CANCELLED.value,
+            reason_code=Reason.SCHEDULE_DELETED.value,
+            reason="its schedule was deleted",
+            finished_at=DatabaseClock(),
+        )
+    )
 
 
 def mark_broken(alias: str, broken: Mapping[int, str]) -> None:

@@ -52,7 +52,7 @@ ROWS: list[set[str]] = [
     },
     {"store", "broker", "runner", "scheduler", "worker", "recorder", "maintenance"},
     {"wiring", "api", "backend", "publishing", "results", "schedules"},
-    {"admin", "apps", "checks", "management", "testing"},
+    {"admin", "apps", "checks", "management", "receivers", "testing"},
 ]
 ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
 
