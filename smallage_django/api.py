@@ -9,13 +9,13 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django.conf import settings
 from django.db import router
 from django.utils import timezone
 
-from .compat import InvalidTask, TaskResult
+from .compat import InvalidTask
 from .context import current_run
 from .domain import identity
 from .errors import InvalidPolicy, UnknownRun
@@ -37,6 +37,13 @@ __all__ = [
     "policy",
     "reschedule",
 ]
+
+
+class HasId(Protocol):
+    """A task result, of whatever kind."""
+
+    @property
+    def id(self) -> str: ...
 
 
 def delay(  # noqa: PLR0913 - keyword options of a public call, each with a default
@@ -91,9 +98,7 @@ def enqueue_many(task: Any, list_of_kwargs: Iterable[Mapping[str, Any]]) -> list
     return results
 
 
-def cancel(
-    run: str | TaskResult[Any], *, by: str = "", reason: str = "cancelled by the program"
-) -> bool:
+def cancel(run: str | HasId, *, by: str = "", reason: str = "cancelled by the program") -> bool:
     """Cancel what has not begun; whether it was in time. A running run is left alone.
 
     Frees the key of a delayed run. Raises ``UnknownRun`` for an id that never was, or was pruned.
@@ -108,7 +113,7 @@ def cancel(
     return False
 
 
-def reschedule(run: str | TaskResult[Any], when: datetime | timedelta) -> bool:
+def reschedule(run: str | HasId, when: datetime | timedelta) -> bool:
     """Give what still waits another instant (aware, or a time from now); whether it was in time.
 
     A run's ideal instant stays what it was. Raises ``UnknownRun``, and ``InvalidPolicy`` for an instant after the
@@ -172,7 +177,7 @@ def _promises() -> Promises:
     return Promises(router.db_for_write(Run))
 
 
-def _id_of(run: str | TaskResult[Any]) -> str:
+def _id_of(run: str | HasId) -> str:
     fire_id = run if isinstance(run, str) else run.id
     if not identity.is_fire_id(fire_id):
         raise UnknownRun(f"{fire_id[:80]!r} is no fire id")

@@ -15,8 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar
+
+from django.core.signals import setting_changed
+from django.dispatch import receiver
 
 from .compat import Task, task_backends
 from .domain import retry
@@ -29,6 +33,8 @@ T = TypeVar("T")
 MOST_ATTEMPTS: Final = 32767
 _MARK: Final = "_smallage_policy"
 _FIELDS: Final = ("max_attempts", "backoff", "timeout")
+#: The three of them, in this order.
+_Terms = tuple[int | None, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +161,17 @@ def frozen_policy(task: Any | None, schedule: Any | None = None, alias: str = ""
     ``task`` may be None where this process does not have it, or a ``Task`` of any kind; ``schedule`` is a schedule or
     delayed row with ``max_attempts``, ``timeout`` and ``backoff``.
     """
-    own = _own_policy(task)
     name = alias or getattr(schedule, "backend", "") or getattr(task, "backend", "default")
     path = getattr(schedule, "task", "") or getattr(task, "module_path", "")
-    wanted = _row_policy(schedule).over(own) if schedule is not None else own
-    if None in (wanted.max_attempts, wanted.backoff, wanted.timeout):
-        wanted = wanted.over(_backend_policy(name, path))
+    row: _Terms = (None, None, None)
+    if schedule is not None:
+        row = (schedule.max_attempts, schedule.backoff or None, schedule.timeout)
+    return _frozen(row, _own(task), name, path)
+
+
+@lru_cache(maxsize=4096)
+def _frozen(row: _Terms, own: _Terms, alias: str, path: str) -> FrozenPolicy:
+    wanted = Policy(*row).over(Policy(*own)).over(_backend_policy(alias, path))
     waits = wanted.backoff
     return FrozenPolicy(
         wanted.max_attempts or retry.DEFAULT_ATTEMPTS,
@@ -189,17 +200,14 @@ def named_policy(options: Mapping[str, Any], path: str) -> Policy:
     return Policy(**values)
 
 
-def _own_policy(task: Any | None) -> Policy:
-    if task is None:
-        return Policy()
-    if hasattr(task, "max_attempts"):
-        return Policy(task.max_attempts, task.backoff, task.timeout)
+def _own(task: Any | None) -> _Terms:
     # A task declared on another backend and rebound to ours keeps its class, and its function the mark.
-    return mark_of(task.func) or Policy()
-
-
-def _row_policy(row: Any) -> Policy:
-    return Policy(row.max_attempts, row.backoff or None, row.timeout)
+    holder = task if hasattr(task, "max_attempts") else mark_of(getattr(task, "func", None))
+    return (
+        (None, None, None)
+        if holder is None
+        else (holder.max_attempts, holder.backoff, holder.timeout)
+    )
 
 
 def _backend_policy(alias: str, path: str) -> Policy:
@@ -208,3 +216,9 @@ def _backend_policy(alias: str, path: str) -> Policy:
     except Exception:  # noqa: BLE001 - a backend that cannot be built must not stop what is already promised
         return Policy()
     return named_policy(options, path).over(options_policy(options))
+
+
+@receiver(setting_changed, dispatch_uid="smallage_django.taskpolicy")
+def _forget(*, setting: str, **_: Any) -> None:
+    if setting == "TASKS":
+        _frozen.cache_clear()
