@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from . import registry, signals
 from .compat import TaskError, TaskResultStatus, task_finished, task_started
@@ -277,15 +277,14 @@ class InlineRunner:
 
 def call(begun: Begun, target: Target, *, tidy: bool = True) -> Outcome:
     """Run a function in this thread and return how it ended."""
-    if tidy:
-        tidy_connections()
     try:
+        if tidy:
+            tidy_connections()
         with running(begun):
-            try:
-                target.started(begun)
-                return success(target.func(*target.arguments(begun), **begun.kwargs))
-            except BaseException as error:  # noqa: BLE001 - SystemExit of a task must not end a worker
-                return target.failed(begun, error)
+            target.started(begun)
+            return success(target.func(*target.arguments(begun), **begun.kwargs))
+    except BaseException as error:  # noqa: BLE001 - SystemExit of a task must not end a worker
+        return target.failed(begun, error)
     finally:
         if tidy:
             tidy_connections()
@@ -296,16 +295,13 @@ async def acall(begun: Begun, target: Target) -> Outcome:
     async with ThreadSensitiveContext() as own:
         try:
             with running(begun):
-                try:
-                    target.started(begun)
-                    return success(await target.func(*target.arguments(begun), **begun.kwargs))
-                except asyncio.CancelledError as error:
-                    cancelled = asyncio.current_task()
-                    if cancelled is not None and cancelled.cancelling():
-                        return Outcome(Ending.CANCELLED, error="cancelled")
-                    return target.failed(begun, error)
-                except BaseException as error:  # noqa: BLE001 - SystemExit of a task must not end a worker
-                    return target.failed(begun, error)
+                target.started(begun)
+                return success(await target.func(*target.arguments(begun), **begun.kwargs))
+        except BaseException as error:  # noqa: BLE001 - SystemExit of a task must not end a worker
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+                return Outcome(Ending.CANCELLED, error="cancelled")
+            return target.failed(begun, error)
         finally:
             if own in SyncToAsync.context_to_thread_executor:
                 await sync_to_async(connections.close_all)()
@@ -346,11 +342,16 @@ def tidy_connections() -> None:
     Between two tasks: what is stale or broken is closed, and a transaction that a task forgot is rolled back.
     """
     for connection in connections.all(initialized_only=True):
-        if connection.in_atomic_block:
-            connection.in_atomic_block = False
-            connection.close()
-        else:
-            connection.close_if_unusable_or_obsolete()
+        try:
+            if connection.in_atomic_block:
+                # Until these are reset Django keeps a connection for the end of a block that will not come.
+                connection.in_atomic_block = connection.closed_in_transaction = False
+                connection.close()
+            else:
+                connection.close_if_unusable_or_obsolete()
+        except DatabaseError as error:
+            logger.warning("a connection to %r could not be closed: %s", connection.alias, error)
+            del connections[connection.alias]
         connection.queries_log.clear()
 
 

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 #: An idle worker looks at least so often, which also bounds how long a stop can go unseen.
 IDLE_S: Final = 0.25
+#: How long a worker with few free slots waits for more before it reads.
+GATHER_S: Final = 0.002
 #: How often a process shows in SQL that it is alive.
 BEAT_S: Final = 2.0
 #: How long the end waits for a helper thread that is inside a call to a dependency.
@@ -78,6 +80,7 @@ class Worker:
         self._broker = broker
         self._runner = runner
         self._clock = clock
+        self._slots = runner.free()
         self._slot_freed = threading.Event()
         self._over = threading.Event()
         self._returned: list[Begun] = []
@@ -106,12 +109,16 @@ class Worker:
             self.drain()
 
     def step(self) -> bool:
-        """Receive and begin one read, or wait a moment for work or for room; whether something was received."""
+        """Receive and begin one read, or wait a moment for work or for room; False where nothing was ready."""
         free = self.room()
         if free <= 0:
             self._slot_freed.wait(IDLE_S)
             self._slot_freed.clear()
-            return False
+            return True
+        if free < self._slots // 2:
+            # Short tasks free the other slots in a moment, and a fuller read costs no more than a small one.
+            time.sleep(GATHER_S)
+            free = self.room()
         fresh = self.receive(free)
         if fresh:
             self.handle(fresh)
@@ -182,6 +189,8 @@ class Worker:
             logger.warning("%s: still running at the end, left for others", begun.fire_id)
         self._stop_helpers()
         self._leave("write outcomes", self._write_all)
+        if not self.left_running:
+            self._runner.wait(PATIENCE_S)
         self._leave("give runs back", lambda: self._store.give_back(waiting, self._clock.now()))
         self._leave("let entries go", lambda: self._broker.let_go(self.hand.all()))
         self._leave("say goodbye", lambda: self.beat(stopped=True))
@@ -253,12 +262,14 @@ class Worker:
         patience = Patience("recording outcomes", self._over.wait)
         while not self._over.is_set():
             patience.attempt(lambda: self.recorder.wait(IDLE_S) and self.recorder.write())
+        self._store.close()
 
     def _repeat(self, what: str, call: Callable[[], bool], seconds: float) -> None:
         patience = Patience(what, self._over.wait)
         while not self._over.is_set():
             if patience.attempt(call):
                 self._over.wait(seconds)
+        self._store.close()
 
     def _readable(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, Envelope]]:
         readable = []
