@@ -172,7 +172,7 @@ def test_an_idle_burst_returns_at_once(site: Site) -> None:
 
 def test_a_worker_that_waits_starts_what_arrives(site: Site) -> None:
     site.start()
-    wait_until(lambda: Heartbeat.objects.exists())
+    wait_until(Heartbeat.objects.exists)
 
     run = wait_for(site.enqueue("add", kwargs={"a": 1, "b": 2}), "succeeded")
 
@@ -390,7 +390,6 @@ def test_the_late_outcome_of_a_worker_that_was_thought_dead_is_refused(
     silent = site.start("silent")
     wait_until(lambda: Effect.objects.count() == 1)
     silent.hand.drop(silent.hand.all())
-    Heartbeat.objects.filter(name="silent").delete()
     silent._store.beat = lambda *_: None  # type: ignore[method-assign]
     Heartbeat.objects.filter(name="silent").delete()
     site.broker.passed += 20
@@ -416,7 +415,7 @@ def test_an_entry_looks_alive_for_as_long_as_its_code_runs(site: Site, tmp_path:
     release = tmp_path / "release"
     run = site.enqueue("record_and_hold", kwargs={"key": "k", "path": str(release)})
     site.start(alive_ttl=timedelta(seconds=0.6))
-    wait_until(lambda: Effect.objects.exists())
+    wait_until(Effect.objects.exists)
 
     stays(lambda: all(at > time.monotonic() for at in site.broker.alive.values()), 1.5)
     assert len(site.broker.alive) == 1
@@ -565,7 +564,7 @@ def test_one_entry_that_cannot_be_begun_does_not_hold_up_the_others(
 def test_an_idle_worker_stops_within_a_second(site: Site) -> None:
     """R099"""
     worker = site.start()
-    wait_until(lambda: Heartbeat.objects.exists())
+    wait_until(Heartbeat.objects.exists)
 
     assert site.stop(worker) < 1.0
 
@@ -607,7 +606,7 @@ def test_a_second_stop_ends_at_once(site: Site, tmp_path: Path) -> None:
     path = tmp_path / "never"
     run = site.enqueue("record_and_hold", kwargs={"key": "k", "path": str(path)})
     worker = site.start(drain_timeout=timedelta(seconds=60))
-    wait_until(lambda: Effect.objects.exists())
+    wait_until(Effect.objects.exists)
     worker.stop()
 
     assert site.stop(worker) < 1.0
