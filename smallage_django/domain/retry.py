@@ -19,7 +19,7 @@ DEFAULT_ATTEMPTS: Final = 3
 #: No wait is longer: beyond it a row would only look forgotten.
 LONGEST_S: Final = 7 * 86400.0
 _KINDS: Final = ("constant", "linear", "exponential")
-_NUMBER = r"\d{1,7}(?:\.\d{1,6})?"
+_NUMBER = r"[0-9]{1,7}(?:\.[0-9]{1,6})?"
 _TEXT = re.compile(
     rf"(?P<kind>[a-z]+)\((?P<base>{_NUMBER})(?:,cap=(?P<cap>{_NUMBER}))?(?:,jitter=(?P<jitter>{_NUMBER}))?\)"
 )
@@ -67,7 +67,7 @@ class Backoff:
 
     def __str__(self) -> str:
         text = f"{self.kind}({_plain(self.base)}"
-        if self.kind != "constant" or self.cap != 300.0:
+        if self.kind != "constant" or self.cap != _cap_of_constant(self.base):
             text += f",cap={_plain(self.cap)}"
         if self.jitter != 0.2:
             text += f",jitter={_plain(self.jitter)}"
@@ -92,8 +92,13 @@ def parse(text: str) -> Backoff:
         key: float(match[key]) for key in ("base", "cap", "jitter") if match[key] is not None
     }
     if match["kind"] == "constant" and "cap" not in numbers:
-        numbers["cap"] = max(numbers["base"], 300.0)
+        numbers["cap"] = _cap_of_constant(numbers["base"])
     return Backoff(match["kind"], **numbers)
+
+
+def _cap_of_constant(seconds: float) -> float:
+    """The cap that a constant wait has where none is written."""
+    return max(seconds, 300.0)
 
 
 def _plain(number: float) -> str:
