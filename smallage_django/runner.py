@@ -91,7 +91,7 @@ class Target:
         return failure(error, retry_in=retry_in)
 
 
-class PooledRunner:
+class TaskRunner:
     """``Runner`` over ``threads`` slots, shared by functions and coroutines."""
 
     def __init__(self, threads: int) -> None:

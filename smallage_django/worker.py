@@ -95,7 +95,13 @@ class Worker:
 
     def run(self) -> None:
         """Work until told to stop (or, in a burst, until nothing is ready), then drain."""
-        logger.info("worker %s starts%s", self.options.name, self._described())
+        logger.info(
+            "worker %s starts: version %s, queues %s, threads %d",
+            self.options.name,
+            self.options.facts.get("version", "unknown"),
+            ", ".join(self.options.queues),
+            self._slots,
+        )
         patience = Patience("worker", self._pause)
         while not self.stopping and patience.attempt(self.beat) is None:
             continue
@@ -329,12 +335,6 @@ class Worker:
         else:
             self.recorder.put(begun, outcome)
         self._slot_freed.set()
-
-    def _described(self) -> str:
-        facts = {"queues": ",".join(self.options.queues), **self.options.facts}
-        return "".join(
-            f", {key} {value}" for key, value in facts.items() if value not in ("", None)
-        )
 
     def _exhausted(self) -> bool:
         return self.options.burst and not self.hand and not self.recorder.backlog()

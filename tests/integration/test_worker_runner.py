@@ -17,7 +17,7 @@ from smallage_django.context import current_run
 from smallage_django.domain.lifecycle import Ending, State
 from smallage_django.outcomes import RESULT_LENGTH
 from smallage_django.ports import Begun, Delivery, Finish, Outcome
-from smallage_django.runner import InlineRunner, PooledRunner
+from smallage_django.runner import InlineRunner, TaskRunner
 from smallage_django.signals import run_retrying, run_succeeded
 from smallage_django.taskpolicy import policy
 from tests.app.models import Effect
@@ -158,14 +158,14 @@ def begun(path: Any, **kwargs: Any) -> Begun:
 
 
 @pytest.fixture
-def runner() -> Iterator[PooledRunner]:
-    made = PooledRunner(threads=3)
+def runner() -> Iterator[TaskRunner]:
+    made = TaskRunner(threads=3)
     yield made
     made.close()
 
 
 @pytest.fixture
-def run(runner: PooledRunner) -> Callable[..., Outcome]:
+def run(runner: TaskRunner) -> Callable[..., Outcome]:
     """Run a task in the pool and return its outcome."""
 
     def run_one(path: Any, **kwargs: Any) -> Outcome:
@@ -296,7 +296,7 @@ def test_a_policy_may_choose_the_wait_or_give_up(run: Callable[..., Outcome]) ->
 @pytest.mark.parametrize("which", [breaks_transaction, leaves_autocommit_off])
 def test_a_transaction_left_open_does_not_reach_the_next_run(which: Any) -> None:
     """R120: on one thread, so that the next run meets the same connection."""
-    runner = PooledRunner(threads=1)
+    runner = TaskRunner(threads=1)
     outcomes: list[Outcome] = []
     try:
         for path in (which, "tests.app.tasks.record"):
@@ -316,7 +316,7 @@ def test_a_coroutine_may_use_the_orm(run: Callable[..., Outcome]) -> None:
     assert run(async_counts_effects).result == 0
 
 
-def test_no_more_run_than_there_are_slots(runner: PooledRunner) -> None:
+def test_no_more_run_than_there_are_slots(runner: TaskRunner) -> None:
     """R105"""
     ended: list[Begun] = []
     for number, path in enumerate(["slow", "slow", "async_slow"]):
@@ -329,7 +329,7 @@ def test_no_more_run_than_there_are_slots(runner: PooledRunner) -> None:
     assert (runner.free(), len(ended)) == (3, 3)
 
 
-def test_a_slot_is_free_when_done_is_called(runner: PooledRunner) -> None:
+def test_a_slot_is_free_when_done_is_called(runner: TaskRunner) -> None:
     free: list[int] = []
 
     runner.submit(begun("tests.app.tasks.noop"), lambda *_: free.append(runner.free()))
@@ -339,7 +339,7 @@ def test_a_slot_is_free_when_done_is_called(runner: PooledRunner) -> None:
 
 
 def test_closing_tells_what_runs_and_what_never_began() -> None:
-    runner = PooledRunner(threads=2)
+    runner = TaskRunner(threads=2)
     reported: list[Begun] = []
     running = begun("tests.app.tasks.slow", _run_id=1, seconds=0.5)
     coroutine = begun("tests.app.tasks.async_slow", _run_id=2, seconds=60)
@@ -391,7 +391,7 @@ def finished(one: Begun, outcome: Outcome, state: State) -> Finish:
 
 
 def test_the_signals_of_a_success(
-    runner: PooledRunner, run: Callable[..., Outcome], heard: list[Any]
+    runner: TaskRunner, run: Callable[..., Outcome], heard: list[Any]
 ) -> None:
     outcome = run("tests.app.tasks.add", a=1, b=1)
     assert heard == [("started", "RUNNING")]
@@ -408,7 +408,7 @@ def test_the_signals_of_a_success(
 
 
 def test_a_retry_is_not_finished(
-    runner: PooledRunner, run: Callable[..., Outcome], heard: list[Any]
+    runner: TaskRunner, run: Callable[..., Outcome], heard: list[Any]
 ) -> None:
     outcome = run(raises, what="error")
     one = begun(raises)

@@ -64,6 +64,8 @@ class Command(BaseCommand):
             raise usage_error(error) from error
         if threading.current_thread() is threading.main_thread():
             sys.setswitchinterval(SWITCH_S)
+        if options["verbosity"] > 0:
+            self.stdout.write(wiring.endpoints())
         with progress(self.stdout, options["verbosity"]), _Signals(worker) as signals:
             worker.run()
         if signals.caught and worker.left_running:
