@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -18,19 +19,27 @@ T = TypeVar("T")
 class Patience:
     """Calls into one dependency: pauses and logs once per outage, not once per failure."""
 
-    def __init__(self, what: str, pause: Callable[[float], object]) -> None:
+    def __init__(
+        self, what: str, pause: Callable[[float], object], *, give_up_after_s: float = math.inf
+    ) -> None:
         self._what = what
         self._pause = pause
+        self._give_up_after_s = give_up_after_s
         self._trouble = Trouble()
 
     def attempt(self, call: Callable[[], T]) -> T | None:
-        """The answer of ``call``; None, after a pause, where its dependency is away."""
+        """The answer of ``call``; None, after a pause, where its dependency is away.
+
+        Raises ``Unavailable`` once it has been away for longer than this caller waits.
+        """
         try:
             answer = call()
         except Unavailable as error:
             pause, say = self._trouble.failed(time.monotonic(), random.random())
             if say:
                 self._say(error)
+            if self._trouble.lasted(time.monotonic()) > self._give_up_after_s:
+                raise
             self._pause(pause)
             return None
         lasted = self._trouble.recovered(time.monotonic())

@@ -8,6 +8,7 @@ another loop can make it look dead.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import uuid
@@ -41,6 +42,8 @@ IDLE_S: Final = 0.25
 GATHER_S: Final = 0.002
 #: How often a process shows in SQL that it is alive.
 BEAT_S: Final = 2.0
+#: How long a burst puts up with an absent dependency.
+BURST_PATIENCE_S: Final = 10.0
 #: How long the end waits for a helper thread that is inside a call to a dependency.
 PATIENCE_S: Final = 1.0
 
@@ -94,7 +97,10 @@ class Worker:
     # -- the loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Work until told to stop (or, in a burst, until nothing is ready), then drain."""
+        """Work until told to stop (or, in a burst, until nothing is ready), then drain.
+
+        A burst raises ``Unavailable`` where the database or Redis stays away; a worker that stays waits for them.
+        """
         logger.info(
             "worker %s starts: version %s, queues %s, threads %d",
             self.options.name,
@@ -102,7 +108,9 @@ class Worker:
             ", ".join(self.options.queues),
             self._slots,
         )
-        patience = Patience("worker", self._pause)
+        # A burst is started by something that waits for its end: a timer, a test, a person.
+        limit = BURST_PATIENCE_S if self.options.burst else math.inf
+        patience = Patience("worker", self._pause, give_up_after_s=limit)
         while not self.stopping and patience.attempt(self.beat) is None:
             continue
         self._start_helpers()
@@ -134,6 +142,14 @@ class Worker:
             self._slot_freed.wait(LINGER_S)
             self._slot_freed.clear()
         return bool(fresh)
+
+    def work_off(self) -> int:
+        """Work off what is ready in this very thread, for an inline runner and a burst; how many attempts ended."""
+        ended = 0
+        while self.step():
+            while written := self.recorder.write():
+                ended += written
+        return ended
 
     def room(self) -> int:
         """How many entries may be taken now."""
@@ -238,6 +254,7 @@ class Worker:
 
     def _start_helpers(self) -> None:
         third = self.options.alive_ttl.total_seconds() / 3
+        beat_s = min(BEAT_S, third)
         self._helpers = [
             threading.Thread(target=self._record, name="smallage-recorder", daemon=True),
             threading.Thread(
@@ -248,7 +265,7 @@ class Worker:
             ),
             threading.Thread(
                 target=self._repeat,
-                args=("heartbeat", self.beat, BEAT_S),
+                args=("heartbeat", self.beat, beat_s),
                 name="smallage-heartbeat",
                 daemon=True,
             ),

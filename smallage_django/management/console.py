@@ -62,3 +62,8 @@ def usage_error(error: Exception) -> CommandError:
 def failure(error: Exception, code: int) -> CommandError:
     """Something that ended a command, as Django reports it, with the exit code it is worth."""
     return CommandError(str(error), returncode=code)
+
+
+def unreachable(error: Exception) -> CommandError:
+    """The database or Redis stayed away; exit code 3."""
+    return CommandError(str(error), returncode=UNREACHABLE)

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from smallage_django.compat import task
-from smallage_django.errors import StoreUnavailable
+from smallage_django.errors import BrokerUnavailable, StoreUnavailable
 from smallage_django.models import Attempt, Heartbeat, Run
 from smallage_django.ports import Begun
 from smallage_django.recorder import MOST_UNWRITTEN
+from smallage_django.runner import InlineRunner
 from smallage_django.store.working import WorkingStore
+from smallage_django.worker import Worker
 from tests.app.models import Effect
 from tests.support.memory_broker import MemoryBroker
 from tests.support.site import Site
@@ -466,6 +468,27 @@ def test_one_entry_that_cannot_be_begun_does_not_hold_up_the_others(
 
     assert (state_of(good), state_of(bad)) == ("succeeded", "claimed")
     assert site.broker.pending() == 1
+
+
+def test_a_burst_does_not_wait_for_redis_for_ever(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("smallage_django.worker.BURST_PATIENCE_S", 0.3)
+    site.broker.away = True
+
+    with pytest.raises(BrokerUnavailable):
+        site.burst()
+
+
+def test_work_can_be_done_in_the_callers_own_thread(site: Site) -> None:
+    model = site.worker(burst=True)
+    worker = Worker(model._store, site.broker, InlineRunner(), model._clock, model.options)
+    runs = [site.enqueue("record", kwargs={"key": "k"}) for _ in range(3)]
+
+    assert worker.work_off() == 3
+
+    assert [state_of(run) for run in runs] == ["succeeded"] * 3
+    assert site.broker.pending() == 0
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from typing import Any, Final, Self
 from django.core.management.base import BaseCommand, CommandParser
 
 from ... import wiring
-from ...errors import InvalidConfiguration
+from ...errors import InvalidConfiguration, Unavailable
 from ...worker import Worker
-from ..console import progress, usage_error
+from ..console import progress, unreachable, usage_error
 
 #: After a second signal nothing may keep the process for longer, a dependency that hangs included.
 LAST_MOMENT_S: Final = 0.7
@@ -67,7 +67,10 @@ class Command(BaseCommand):
         if options["verbosity"] > 0:
             self.stdout.write(wiring.endpoints())
         with progress(self.stdout, options["verbosity"]), _Signals(worker) as signals:
-            worker.run()
+            try:
+                worker.run()
+            except Unavailable as error:
+                raise unreachable(error) from error
         if signals.caught and worker.left_running:
             # Threads of user code cannot be ended, and the interpreter's own end would touch what they use.
             self.stdout.flush()
