@@ -86,7 +86,7 @@ def test_what_can_be_is_accepted(row: Schedule | DelayedRun) -> None:
         ({"kind": "interval", "every": 0, "unit": "minutes"}, "every", ["0"]),
         ({"kind": "interval", "every": 2**31 - 1, "unit": "years"}, "every", []),
         ({"kind": "interval", "every": 1, "unit": "fortnights"}, "unit", ["fortnights"]),
-        ({"kind": "trigger", "trigger": "tides"}, "trigger", ["tides", "not registered"]),
+        ({"kind": "trigger", "trigger": "tides"}, "trigger", ["no trigger", "tides"]),
         ({"task": "gone.away"}, "task", ["not registered in this process", "gone.away"]),
         ({"task": "tests.app.tasks.ad"}, "task", ["did you mean tests.app.tasks.add?"]),
         ({"task": "os.system"}, "task", ["not registered"]),
