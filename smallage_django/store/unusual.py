@@ -157,11 +157,10 @@ class Unusual:
             else:
                 found.over.append(delivery)
             return
+        silent = row["worker"] not in living
         if row["worker"] == reading.worker:
             # The caller holds none of these entries: an earlier start of the same name began this one.
             silent = same
-        else:
-            silent = row["worker"] not in living
         if silent:
             self._take_over(row, delivery, reading, found)
         elif same:
