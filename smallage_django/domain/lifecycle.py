@@ -139,9 +139,7 @@ REASONS: Final[dict[State, frozenset[Reason]]] = {
 _S = State
 #: From where to where a run may go. Running to running is a take-over; claimed to claimed is recovery.
 TRANSITIONS: Final[dict[State, frozenset[State]]] = {
-    _S.PENDING: frozenset(
-        {_S.CLAIMED, _S.HELD, _S.SKIPPED, _S.EXPIRED, _S.CANCELLED, _S.FAILED}
-    ),
+    _S.PENDING: frozenset({_S.CLAIMED, _S.HELD, _S.SKIPPED, _S.EXPIRED, _S.CANCELLED, _S.FAILED}),
     _S.HELD: frozenset({_S.PENDING, _S.CLAIMED, _S.SKIPPED, _S.EXPIRED, _S.CANCELLED}),
     _S.CLAIMED: frozenset(
         {_S.ENQUEUED, _S.RUNNING, _S.CLAIMED, _S.FAILED, _S.EXPIRED, _S.CANCELLED}
@@ -162,9 +160,7 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
 }
 
 #: The states in which a row may be inserted.
-INITIAL: Final = frozenset(
-    {_S.PENDING, _S.HELD, _S.CLAIMED, _S.MISSED, _S.SKIPPED, _S.EXPIRED}
-)
+INITIAL: Final = frozenset({_S.PENDING, _S.HELD, _S.CLAIMED, _S.MISSED, _S.SKIPPED, _S.EXPIRED})
 
 #: The states in which nothing more happens by itself. Only a person leads a failed run out of it.
 TERMINAL: Final = frozenset(

@@ -1,0 +1,1 @@
+"""Classes, bookings and what has to happen around them in time."""
