@@ -54,6 +54,13 @@ def _differs(name: str, copy: str) -> Q:
     return other
 
 
+def late_condition(now: datetime) -> Q:
+    """True where a run started, or still waits, past its own limit of lateness."""
+    return Q(first_started_at__gt=F("late_at")) | Q(
+        first_started_at__isnull=True, late_at__lt=now, state__in=sorted(ACTIVE)
+    )
+
+
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def due(self, now: datetime) -> ScheduleQuerySet:
         """Schedules with an unaccounted occurrence at or before ``now``, oldest first."""
@@ -93,10 +100,7 @@ class RunQuerySet(models.QuerySet["Run"]):
 
     def late(self, now: datetime) -> RunQuerySet:
         """Runs that started, or still wait, past their own limit of lateness."""
-        return self.filter(
-            Q(first_started_at__gt=F("late_at"))
-            | Q(first_started_at__isnull=True, late_at__lt=now, state__in=sorted(ACTIVE))
-        )
+        return self.filter(late_condition(now))
 
     def stuck(self, before: datetime) -> RunQuerySet:
         """Running runs that began before ``before``: their owner has to be looked at."""
