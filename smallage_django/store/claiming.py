@@ -38,7 +38,7 @@ class Claiming:
     ) -> Fired:
         """Claim one batch of due runs; what is too late to start expires instead. See the port."""
         with transaction.atomic(using=self.alias):
-            due = self._lockable().claimable(now).exclude(queue__in=list(full_queues))
+            due = self._lockable_runs().claimable(now).exclude(queue__in=list(full_queues))
             rows = list(
                 due.only("id", "start_deadline_at", "first_started_at", "kind", *ORDERED)[:limit]
             )
@@ -55,7 +55,7 @@ class Claiming:
     ) -> Sequence[Order]:
         """Take over old claims under this fence. See the port."""
         with transaction.atomic(using=self.alias):
-            old = self._lockable().in_state(State.CLAIMED).filter(claimed_at__lt=before)
+            old = self._lockable_runs().in_state(State.CLAIMED).filter(claimed_at__lt=before)
             rows = list(old.order_by("-priority", "due_at", "id").only("id", *ORDERED)[:limit])
             self._claim(rows, (State.CLAIMED,), now, fence)
         return [_order(run) for run in rows]
@@ -97,7 +97,7 @@ class Claiming:
             )
         return failed
 
-    def _lockable(self) -> Any:
+    def _lockable_runs(self) -> Any:
         features = connections[self.alias].features
         return Run.objects.using(self.alias).select_for_update(
             skip_locked=features.has_select_for_update_skip_locked
