@@ -15,7 +15,10 @@ def main() -> None:
             drain(bench.options.count, bench.options.threads) for _ in range(bench.options.runs)
         ]
         bench.add(
-            f"drain, {bench.options.threads} threads", "runs/s", [r[0] for r in results], reach=1200.0
+            f"drain, {bench.options.threads} threads",
+            "runs/s",
+            [r[0] for r in results],
+            reach=1200.0,
         )
         bench.add("worker's CPU", "s per 1,000", [r[1] for r in results])
     bench.show()

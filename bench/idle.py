@@ -30,7 +30,9 @@ def idle(count: int, seconds: int) -> tuple[float, float, float]:
     for start in range(0, count, 5000):
         Schedule.objects.bulk_create(
             [
-                Schedule(name=f"s{n}", expression=FAR, task="bench.tasks.mark", kwargs={"number": n})
+                Schedule(
+                    name=f"s{n}", expression=FAR, task="bench.tasks.mark", kwargs={"number": n}
+                )
                 for n in range(start, min(start + 5000, count))
             ]
         )

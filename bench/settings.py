@@ -11,9 +11,7 @@ USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "smallage_django", "bench"]
 DATABASES = {"default": database_from_url(os.environ["DATABASE_URL"])}
-TASKS = {
-    "default": {"BACKEND": "smallage_django.backend.SmallageBackend", "QUEUES": ["default"]}
-}
+TASKS = {"default": {"BACKEND": "smallage_django.backend.SmallageBackend", "QUEUES": ["default"]}}
 SMALLAGE = {
     "REDIS_URL": os.environ["SMALLAGE_REDIS_URL"],
     "NAMESPACE": "bench",

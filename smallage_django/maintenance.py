@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 PAGE: Final = 500
 #: How often the whole of it is done while nothing seems wrong.
 EVERY: Final = timedelta(minutes=1)
+#: A consumer that has asked for nothing for so long is gone.
+IDLE_CONSUMER: Final = timedelta(minutes=10)
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class Maintenance:
         tidied.deleted = self.delete_leftovers(keep_lead)
         tidied.revived = self._store.revive_broken(now, PAGE)
         tidied.cancelled = self._store.cancel_orphans(now, PAGE)
+        self._broker.sweep_consumers(IDLE_CONSUMER)
         self._store.forget_old(now)
         return tidied
 

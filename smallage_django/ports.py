@@ -201,8 +201,14 @@ class SchedulerBroker(Protocol):
     def backlog(self, queues: Iterable[str]) -> dict[str, int]:
         """Entries waiting in each queue, all its streams together."""
 
+    def sweep_consumers(self, idle: timedelta) -> int:
+        """Remove consumers that hold nothing and were idle for longer; how many."""
+
     def wait(self, seconds: float) -> bool:
-        """Sleep until woken or until so many seconds passed; whether it was woken."""
+        """Sleep as the leader, until woken or until so many seconds passed; whether it was woken."""
+
+    def wait_for_lease(self, seconds: float) -> bool:
+        """Sleep as a standby, until the leader hands over or so many seconds passed; whether it did."""
 
 
 # -- work -----------------------------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 PASS_BUDGET_S: Final = 1.0
 #: How often a standby looks at the lease, seconds; a leader that stops politely wakes it at once.
 STANDBY_S: Final = 0.5
+#: The longest that a signal waits to be heeded, seconds.
+PIECE_S: Final = 0.2
 #: Rows of one script call and its mark; between them the lease is looked after.
 HAND_OVER: Final = 1000
 BEAT_EVERY: Final = timedelta(seconds=2)
@@ -314,15 +316,21 @@ class Scheduler:
     def _rest(self, report: PassReport) -> None:
         """Sleep until the next row is due, an interval has passed, or somebody wakes us."""
         if not report.leading:
-            self._broker.wait(STANDBY_S)
+            self._sleep(self._broker.wait_for_lease, STANDBY_S)
             return
         seconds = self._options.interval.total_seconds()
         if self._next_due_at is not None:
             until_due = (self._next_due_at - self._clock.now()).total_seconds()
             # A queue that is full keeps its rows due: without a pause the loop would spin on them.
             seconds = min(seconds, until_due) if until_due > 0 else min(seconds, 0.05)
-        if seconds > 0:
-            self._broker.wait(seconds)
+        self._sleep(self._broker.wait, seconds)
+
+    def _sleep(self, wait: Callable[[float], bool], seconds: float) -> None:
+        """Wait in short pieces, so that a signal is heeded soon."""
+        end = self._monotonic() + seconds
+        while not self._stopping and (left := end - self._monotonic()) > 0:
+            if wait(min(left, PIECE_S)):
+                return
 
     def _endure(self, trouble: Trouble, error: Unavailable) -> None:
         """Wait for a dependency that is away, and say so once, then in summaries."""

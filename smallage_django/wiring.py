@@ -17,7 +17,7 @@ from django.db import router
 from django.dispatch import receiver
 
 from . import __version__
-from .broker import RedisBroker
+from .broker import RedisBroker, Times
 from .conf import config, duration, lease_rule
 from .domain.recurrence import zone_data_version
 from .errors import InvalidConfiguration
@@ -46,9 +46,7 @@ def _broker(pid: int) -> RedisBroker:  # noqa: ARG001 - no connection crosses a 
         settings.redis_url,
         settings.namespace,
         shards=settings.shards,
-        marker_ttl=settings.marker_ttl,
-        alive_ttl=settings.alive_ttl,
-        reclaim_grace=settings.reclaim_grace,
+        times=Times(settings.marker_ttl, settings.alive_ttl, settings.reclaim_grace),
     )
 
 

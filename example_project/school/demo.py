@@ -77,7 +77,9 @@ def _classes() -> None:
     )
     book(tomorrow, "ada@learners.example")
     next_week = Lesson.objects.create(
-        title="Bread and its reasons", instructor="jon@school.example", starts_at=now + timedelta(days=7)
+        title="Bread and its reasons",
+        instructor="jon@school.example",
+        starts_at=now + timedelta(days=7),
     )
     for name in ("ben", "cleo", "dara"):
         book(next_week, f"{name}@learners.example")

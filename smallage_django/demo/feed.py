@@ -47,7 +47,10 @@ class Feed:
     def lines(self) -> Iterator[str]:
         """What is new since the last call."""
         new = Run.objects.filter(id__gt=self._seen)
-        rows = [*Run.objects.filter(id__in=list(self._open)).values(*_COLUMNS), *new.values(*_COLUMNS)]
+        rows = [
+            *Run.objects.filter(id__in=list(self._open)).values(*_COLUMNS),
+            *new.values(*_COLUMNS),
+        ]
         for row in sorted(rows, key=lambda row: row["id"]):
             state = State(row["state"])
             now = (state.value, row["attempt"])
@@ -73,4 +76,6 @@ def _line(row: dict[str, object], state: State) -> str:
         tail = str(row["reason"])
     clock = datetime.now(UTC).strftime("%H:%M:%S")
     glyph = GLYPHS.get(state, "▯")
-    return f"{clock}Z  {glyph} {state.value:<9}  {name!s:<26}  {row['fire_id']!s:<54}  {tail}".rstrip()
+    return (
+        f"{clock}Z  {glyph} {state.value:<9}  {name!s:<26}  {row['fire_id']!s:<54}  {tail}".rstrip()
+    )

@@ -20,8 +20,8 @@ from croniter import croniter
 from ..errors import InvalidRule
 
 LONGEST: Final = 255
-_MONTHS: Final = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
-_WEEKDAYS: Final = "SUN MON TUE WED THU FRI SAT".split()
+_MONTHS: Final = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+_WEEKDAYS: Final = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 ALIASES: Final = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",

@@ -26,35 +26,70 @@ class Envelope:
     tracestate: str = ""
 
 
+def encode(envelope: Envelope) -> list[str | bytes | int]:
+    """The fields and values of an entry, one after the other."""
+    fields: list[str | bytes | int] = [
+        "v",
+        VERSION,
+        "id",
+        envelope.id,
+        "task",
+        envelope.task,
+        "payload",
+        envelope.payload,
+        "enqueued_at",
+        envelope.enqueued_at,
+        "attempt",
+        envelope.attempt,
+    ]
+    for name, value in (
+        ("payload_ref", envelope.payload_ref),
+        ("traceparent", envelope.traceparent),
+        ("tracestate", envelope.tracestate),
+    ):
+        if value:
+            fields += (name, value)
+    return fields
+
+
 def decode(fields: Mapping[bytes, bytes]) -> Envelope:
-    """The envelope in a stream entry's fields; unknown fields are ignored. Raises ``MalformedEntry``."""
-    if fields.get(b"v") != VERSION:
-        raise MalformedEntry(f"version {fields.get(b'v')!r} is not {VERSION!r}", field="v")
-    return Envelope(
-        id=_text(fields, "id", needed=True),
-        task=_text(fields, "task", needed=True),
-        payload=bytes(fields.get(b"payload", b"")),
+    """The envelope of an entry; fields it does not know are ignored. Raises ``MalformedEntry`` naming the field."""
+    version = fields.get(b"v")
+    if version != VERSION:
+        raise MalformedEntry(f"v is {version!r}; only version 1 is known", field="v")
+    payload = fields.get(b"payload")
+    if payload is None:
+        raise MalformedEntry("payload is missing", field="payload")
+    envelope = Envelope(
+        id=_text(fields, "id"),
+        task=_text(fields, "task"),
+        payload=payload,
         enqueued_at=_number(fields, "enqueued_at"),
         attempt=_number(fields, "attempt"),
-        payload_ref=_text(fields, "payload_ref"),
-        traceparent=_text(fields, "traceparent"),
-        tracestate=_text(fields, "tracestate"),
+        payload_ref=_text(fields, "payload_ref", optional=True),
+        traceparent=_text(fields, "traceparent", optional=True),
+        tracestate=_text(fields, "tracestate", optional=True),
     )
+    if not envelope.id or not envelope.task:
+        name = "task" if envelope.id else "id"
+        raise MalformedEntry(f"{name} is empty", field=name)
+    return envelope
 
 
-def _text(fields: Mapping[bytes, bytes], name: str, *, needed: bool = False) -> str:
-    raw = fields.get(name.encode(), b"")
+def _text(fields: Mapping[bytes, bytes], name: str, *, optional: bool = False) -> str:
+    value = fields.get(name.encode())
+    if value is None:
+        if optional:
+            return ""
+        raise MalformedEntry(f"{name} is missing", field=name)
     try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        raise MalformedEntry(f"{name} is no UTF-8: {raw[:64]!r}", field=name) from None
-    if "\0" in text or (needed and not text):
-        raise MalformedEntry(f"{name} is {text[:64]!r}", field=name)
-    return text
+        return value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedEntry(f"{name} is no UTF-8: {value[:40]!r}", field=name) from error
 
 
 def _number(fields: Mapping[bytes, bytes], name: str) -> int:
-    raw = fields.get(name.encode(), b"")
-    if not raw.isdigit() or len(raw) > 15:
-        raise MalformedEntry(f"{name} is {raw[:64]!r}; it must be a whole number", field=name)
-    return int(raw)
+    text = _text(fields, name)
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise MalformedEntry(f"{name} is {text[:40]!r}; it must be a whole number", field=name)
+    return int(text)

@@ -213,7 +213,9 @@ class Every:
         zone = resolve_zone(self.tz)
         ends = [self._at(index) for index in (first, last)]
         offsets = [end.astimezone(zone).utcoffset() for end in ends if end is not None]
-        if len(offsets) < 2 or abs((offsets[1] or _ZERO) - (offsets[0] or _ZERO)) < timedelta(hours=20):
+        if len(offsets) < 2 or abs((offsets[1] or _ZERO) - (offsets[0] or _ZERO)) < timedelta(
+            hours=20
+        ):
             return 0
         return sum(self._at(index) == self._at(index + 1) for index in range(first, last))
 
@@ -280,9 +282,6 @@ class Every:
                 field="interval",
             )
         return self.anchor
-
-
-
 
 
 def next_occurrences(rule: Rule, after: datetime, count: int) -> list[datetime]:

@@ -206,4 +206,3 @@ def shortest_between(times: tuple[int, ...]) -> int:
     steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
     steps.append(times[0] + 1440 - times[-1])
     return min(steps)
-
