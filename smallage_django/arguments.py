@@ -276,7 +276,10 @@ def _type_words(hint: Any) -> str:
 
 
 def _parameter_words(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> str:
-    stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    stars: dict[Any, str] = {
+        inspect.Parameter.VAR_POSITIONAL: "*",
+        inspect.Parameter.VAR_KEYWORD: "**",
+    }
     words = stars.get(parameter.kind, "") + parameter.name
     if parameter.name in hints:
         words += f": {_type_words(hints[parameter.name])}"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _PRIORITIES: Final = (-100, 100)
 #: How many occurrences are looked at to find the shortest step of a rule.
 _STEPS: Final = 200
+_UNITS: Final = ("seconds", "minutes", "hours", "days", "weeks", "months", "years")
 #: Which field of the row a part of a rule, or a policy, is written in.
 _FIELD_OF: Final = {
     "timezone": "timezone",
@@ -107,7 +108,6 @@ def rule_of(schedule: Schedule) -> Rule:
     created = schedule.created_at
     if not isinstance(created, datetime):
         created = datetime.now(UTC)
-    # The unit is one of Every's own keywords, or it raises.
     length: dict[str, Any] = {schedule.unit: schedule.every}
     return Every(**length, tz=schedule.timezone, anchor=schedule.anchor or created)
 
@@ -127,14 +127,15 @@ def _rule(schedule: Schedule, errors: Errors) -> Rule | None:
     if schedule.kind == "trigger":
         _add(errors, "trigger", f"no trigger {schedule.trigger!r} is registered in this process")
         return None
+    if schedule.kind == "interval" and schedule.unit and schedule.unit not in _UNITS:
+        _add(errors, "unit", f"{schedule.unit!r} is no unit; choose from {', '.join(_UNITS)}")
+        return None
     try:
         return rule_of(schedule)
     except InvalidRule as error:
         part = error.field
         default = "expression" if schedule.kind == "cron" else "every"
         _add(errors, _FIELD_OF.get(part, default), str(error))
-    except TypeError as error:
-        _add(errors, "unit", f"{schedule.unit!r} is no unit: {error}")
     return None
 
 

@@ -7,6 +7,18 @@ from typing import Any
 from smallage_django.backend import SmallageBackend
 from smallage_django.domain import identity
 from smallage_django.models import DelayedRun, Run
+from smallage_django.testing import drain
+
+
+class DrainedBackend(SmallageBackend):
+    """``SmallageBackend`` with a worker that has always just worked off what there is; one attempt, as in Django's."""
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        result = super().enqueue(task, args, kwargs)
+        Run.objects.filter(fire_id=result.id).update(max_attempts=1)
+        drain()
+        result.refresh()
+        return result
 
 
 class ListedBackend(SmallageBackend):

@@ -3,7 +3,8 @@
 The tests come from the source distribution of the installed Django. Django 5.2 has none: there the tests of Django 6.0
 run against the backport, with its names put in. Three variants, each on the database of ``DATABASE_URL``:
 
-* ``smallage``: ``test_tasks`` and ``test_dummy_backend`` with ``SmallageBackend`` where the tests use the dummy one;
+* ``smallage``: all tests with ``SmallageBackend``: as it is where they use the dummy backend, and with a worker that is
+  drained after each enqueue where they use the immediate one;
 * ``testing``: the dummy and immediate tests with the backends of ``smallage_django.testing``;
 * ``custom``: the tests of custom backends, unchanged, with our app installed.
 
@@ -58,10 +59,15 @@ class Variant:
 def with_smallage(text: str) -> str:
     """Rows instead of a list: the tests need a database, and mean our class where they name the dummy one."""
     text = text.replace(f'"{DUMMY}"', '"tests.upstream.backends.ListedBackend"')
-    text = text.replace(
-        "from django.tasks.backends.dummy import DummyBackend",
-        "from tests.upstream.backends import ListedBackend as DummyBackend",
-    )
+    text = text.replace(f'"{IMMEDIATE}"', '"tests.upstream.backends.DrainedBackend"')
+    for module, name, ours in (
+        ("dummy", "DummyBackend", "ListedBackend"),
+        ("immediate", "ImmediateBackend", "DrainedBackend"),
+    ):
+        text = text.replace(
+            f"from django.tasks.backends.{module} import {name}",
+            f"from tests.upstream.backends import {ours} as {name}",
+        )
     return re.sub(r"\bSimpleTestCase\b", "TransactionTestCase", text)
 
 
@@ -77,14 +83,21 @@ def for_the_backport(text: str) -> str:
     return re.sub(r"\b(InvalidTask|InvalidTaskBackend)\b", r"\1Error", text)
 
 
+_OFFERED = "holds that results and run_after are not supported, which we do support"
 _IN_MEMORY = "changes a result in the dummy backend's list and expects refresh() to find it there"
 VARIANTS = {
     "smallage": Variant(
-        ("test_tasks", "test_dummy_backend"),
+        ("test_tasks", "test_dummy_backend", "test_immediate_backend"),
         with_smallage,
         {
             "test_dummy_backend.test_refresh_result": _IN_MEMORY,
             "test_dummy_backend.test_refresh_result_async": _IN_MEMORY,
+            "test_immediate_backend.test_cannot_get_result": _OFFERED,
+            "test_immediate_backend.test_cannot_refresh_result": _OFFERED,
+            "test_immediate_backend.test_cannot_pass_run_after": _OFFERED,
+            "test_immediate_backend.test_throws_keyboard_interrupt": (
+                "nobody's caller: a worker gives the run back and stops"
+            ),
         },
     ),
     "testing": Variant(("test_dummy_backend", "test_immediate_backend"), with_testing),
