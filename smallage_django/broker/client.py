@@ -117,13 +117,14 @@ def script(name: str) -> Script:
     return Script(name)
 
 
-def options(timeout_s: float) -> dict[str, Any]:
-    """How every connection is made."""
+def options(timeout_s: float, *, network: bool = True) -> dict[str, Any]:
+    """How every connection is made; ``network`` is False for a Unix socket."""
+    kept = {"socket_keepalive": True} if network else {}
     return {
+        **kept,
         "protocol": 2,
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "socket_timeout": timeout_s,
-        "socket_keepalive": True,
         "retry": Retry(NoBackoff(), 0),
     }
 
@@ -139,7 +140,7 @@ def _connect(url: str, timeout_s: float, pid: int) -> Any:  # noqa: ARG001 - one
         kept.pop("retry")
         return RedisCluster.from_url(plain, **kept)
     try:
-        return redis.Redis.from_url(url, **options(timeout_s))
+        return redis.Redis.from_url(url, **options(timeout_s, network=parts.scheme != "unix"))
     except ValueError as error:
         raise InvalidConfiguration(f"REDIS_URL {parts.scheme}://...: {error}") from error
 
