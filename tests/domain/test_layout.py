@@ -2,9 +2,9 @@
 
 ::
 
-    commands, admin, checks, testing, apps
+    commands, demo, admin, checks, testing, apps
       -> wiring, api, backend, results, publishing, schedules
-        -> scheduler, worker, recorder, maintenance    (ports, patience, domain, errors and nothing else)
+        -> scheduler, worker, recorder, maintenance    (each other, ports, patience, domain, errors)
         -> store | broker | runner               (siblings: none imports another)
           -> models, querysets, fields, validation, registry, tasktypes, taskpolicy, arguments, context,
              conf, compat, nobackport, signals, triggers, migrations
@@ -52,7 +52,7 @@ ROWS: list[set[str]] = [
     },
     {"store", "broker", "runner", "scheduler", "worker", "recorder", "maintenance"},
     {"wiring", "api", "backend", "publishing", "results", "schedules"},
-    {"admin", "apps", "checks", "management", "receivers", "testing"},
+    {"admin", "apps", "checks", "demo", "management", "receivers", "testing"},
 ]
 ROW_OF = {part: row for row, parts in enumerate(ROWS) for part in parts}
 
@@ -60,7 +60,7 @@ PURE = {"errors", "domain", "ports", "patience"}
 FOUNDATION = PURE | ROWS[3]
 ONLY: dict[str, set[str]] = {
     # The loops know the world through ports alone.
-    "scheduler": PURE,
+    "scheduler": PURE | {"maintenance"},
     "worker": PURE | {"recorder"},
     "recorder": PURE,
     "maintenance": PURE,
@@ -106,7 +106,6 @@ REQUIRED = {
     "signals",
     "store",
     "testing",
-    "triggers",
     "wiring",
     "worker",
 }
@@ -126,9 +125,10 @@ class Import:
 
     @property
     def target(self) -> str | None:
-        """The part of our own package that is imported; None for other people's."""
+        """The part of our own package that is imported; None for other people's and for ``__version__``."""
         names = self.module.split(".")
-        return names[1] if names[0] == PACKAGE and len(names) > 1 else None
+        ours = names[0] == PACKAGE and len(names) > 1 and not names[1].startswith("__")
+        return names[1] if ours else None
 
 
 def part_of(path: Path) -> str:

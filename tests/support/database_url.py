@@ -1,56 +1,25 @@
-"""``DATABASE_URL`` as one entry of Django's ``DATABASES``."""
+"""``DATABASE_URL`` as one entry of Django's ``DATABASES``, and back."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
-ENGINES = {
-    "sqlite": "django.db.backends.sqlite3",
-    "postgres": "django.db.backends.postgresql",
-    "postgresql": "django.db.backends.postgresql",
-    "mysql": "django.db.backends.mysql",
-    "mariadb": "django.db.backends.mysql",
-}
-
-# Writers queue for the lock when they begin instead of failing when they first write.
-SQLITE_OPTIONS = {
-    "transaction_mode": "IMMEDIATE",
-    "timeout": 20,
-    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
-}
+from example_project.database_url import ENGINES, database
 
 
 def database_from_url(url: str, *, test_suffix: str = "") -> dict[str, Any]:
-    """Turn a URL into Django's settings of one database.
+    """The database that a URL names, as the example project reads it.
 
-    ``sqlite:////absolute/path`` or ``sqlite:///relative/path``;
-    ``postgres://user:password@host:port/name``; ``mysql://`` likewise. ``test_suffix`` is added to the name of the
-    database that the test runner makes, so that several runs can share a server. Raises ``ValueError`` for a scheme
-    that is none of these.
+    ``test_suffix`` is added to the name of the database that the test runner makes on a server, so that several runs
+    can share it. Raises ``ValueError`` for an unknown scheme.
     """
-    parts = urlsplit(url)
-    try:
-        engine = ENGINES[parts.scheme]
-    except KeyError:
-        raise ValueError(
-            f"DATABASE_URL {url!r}: scheme must be one of {', '.join(ENGINES)}"
-        ) from None
-    if engine.endswith("sqlite3"):
-        return {"ENGINE": engine, "NAME": unquote(parts.path[1:]), "OPTIONS": dict(SQLITE_OPTIONS)}
-    suffix = re.sub(r"\W", "_", test_suffix)
-    name = unquote(parts.path[1:]) or "smallage"
-    return {
-        "ENGINE": engine,
-        "NAME": name,
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": parts.hostname or "",
-        "PORT": str(parts.port or ""),
-        "OPTIONS": {"charset": "utf8mb4"} if engine.endswith("mysql") else {},
-        "TEST": {"NAME": f"test_{name}{suffix}"},
-    }
+    settings = database(url)
+    if not settings["ENGINE"].endswith("sqlite3"):
+        suffix = re.sub(r"\W", "_", test_suffix)
+        settings["TEST"] = {"NAME": f"test_{settings['NAME']}{suffix}"}
+    return settings
 
 
 def url_from_database(settings: dict[str, Any]) -> str:
