@@ -20,6 +20,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,7 @@ def imports_of(path: Path) -> Iterator[Import]:
                 yield Import(part_of(path), f"{module}.{name}" if name else module, where)
 
 
+@cache
 def all_imports() -> list[Import]:
     return [found for path in sources() for found in imports_of(path)]
 
