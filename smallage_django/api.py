@@ -8,7 +8,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from django.conf import settings
@@ -151,15 +150,15 @@ def next_occurrences(
     A schedule's own start and end are kept to; pauses, calendars and jitter are not looked at. Raises ``InvalidRule``.
     """
     from .domain import recurrence
-
-    instant = _aware(after, "after") if after is not None else datetime.now(UTC)
-    if not hasattr(what, "expression") or not hasattr(what, "starts_at"):
-        return list(recurrence.next_occurrences(what, instant, count))
+    from .models import Schedule
     from .validation import rule_of
 
+    instant = _aware(after, "after") if after is not None else datetime.now(UTC)
+    if not isinstance(what, Schedule):
+        return list(recurrence.next_occurrences(what, instant, count))
     if what.starts_at is not None:
         instant = max(instant, what.starts_at - timedelta(microseconds=1))
-    found = islice(recurrence.next_occurrences(rule_of(what), instant, count), count)
+    found = recurrence.next_occurrences(rule_of(what), instant, count)
     return [at for at in found if what.ends_at is None or at <= what.ends_at]
 
 

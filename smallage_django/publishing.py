@@ -25,8 +25,6 @@ logger = logging.getLogger("smallage_django.publishing")
 
 #: No request tries again for so long after a failure, seconds.
 BREAK_S: Final = 5.0
-#: Entries of one script call.
-BATCH: Final = 300
 #: A scheduler may have been started with a longer pause than the settings'; rows beyond are seen in time anyway.
 SOON: Final = timedelta(minutes=1)
 
@@ -90,11 +88,9 @@ def publish(orders: Sequence[Order]) -> None:
     """Hand runs to their streams under fence 0, which leaves the rows as they are; ``begin`` finds them claimed."""
 
     def hand_over() -> None:
-        broker = _broker()
-        for start in range(0, len(orders), BATCH):
-            for receipt in broker.promote(0, orders[start : start + BATCH]):
-                if receipt.error:
-                    logger.error("%s could not be published: %s", receipt.fire_id, receipt.error)
+        for receipt in _broker().promote(0, orders):
+            if receipt.error:
+                logger.error("%s could not be published: %s", receipt.fire_id, receipt.error)
 
     _attempt(hand_over)
 
