@@ -83,9 +83,12 @@ def _text(fields: Mapping[bytes, bytes], name: str, *, optional: bool = False) -
             return ""
         raise MalformedEntry(f"{name} is missing", field=name)
     try:
-        return value.decode("utf-8")
+        text = value.decode("utf-8")
     except UnicodeDecodeError as error:
         raise MalformedEntry(f"{name} is no UTF-8: {value[:40]!r}", field=name) from error
+    if "\0" in text:
+        raise MalformedEntry(f"{name} holds a NUL: {text[:40]!r}", field=name)
+    return text
 
 
 def _number(fields: Mapping[bytes, bytes], name: str) -> int:

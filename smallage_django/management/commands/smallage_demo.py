@@ -83,7 +83,7 @@ class Command(BaseCommand):
         call_command("migrate", verbosity=0, interactive=False)
         users = get_user_model()._default_manager
         if not users.filter(username=LOGIN[0]).exists():
-            users.create_superuser(LOGIN[0], f"{LOGIN[0]}@localhost", LOGIN[1])  # type: ignore[attr-defined]
+            users.create_superuser(LOGIN[0], f"{LOGIN[0]}@localhost", LOGIN[1])
         autodiscover_modules("demo")
         for module in _demo_modules():
             module.prepare()

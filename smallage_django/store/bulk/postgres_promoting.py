@@ -41,8 +41,8 @@ _TYPES: Final = {
 def _insert_statement() -> str:
     constants = {"attempt": "0", "promotion": "0"}
     for item in Run._meta.concrete_fields:
-        if isinstance(item, CharField | TextField) and item.column not in DRAFTED:
-            constants[item.column] = "''"
+        if isinstance(item, CharField | TextField) and item.name not in DRAFTED:
+            constants[item.name] = "''"
     names = ", ".join(f'"{name}"' for name in (*DRAFTED, *constants))
     values = [f"d.{name}::jsonb" if name in _JSON else f"d.{name}" for name in DRAFTED]
     arrays = ", ".join(f"%s::{_TYPES.get(name, 'text')}[]" for name in DRAFTED)
