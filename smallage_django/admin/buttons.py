@@ -23,8 +23,13 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.core.signing import BadSignature, Signer
 from django.db import router, transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.http import HttpResponseRedirect
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+)
 from django.template import RequestContext
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, URLPattern, reverse

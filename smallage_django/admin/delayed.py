@@ -197,6 +197,7 @@ class DelayedRunAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[t
     ) -> DelayedRun | None:
         try:
             found: Any = super().get_object(request, object_id, from_field)
+            found = salvage.checked(found) if found is not None else None
         except salvage.UNREADABLE:
             found = salvage.one(DelayedRun, object_id)
         if found is not None:
@@ -333,7 +334,7 @@ class DelayedRunAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[t
             obj.timeout = policy.timeout
             obj.save(using=alias)
         else:
-            names = (*form.Meta.fields, "backend", "priority")
+            names = (*DelayedRunForm.Meta.fields, "backend", "priority")
             values = {name: getattr(obj, name) for name in names}
             waiting = DelayedRun.objects.using(alias).filter(pk=obj.pk, state=DelayedState.WAITING)
             if waiting.update(**values) != 1:

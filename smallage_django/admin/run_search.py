@@ -21,8 +21,9 @@ _DATED: Final = re.compile(r"(?P<name>.+?)\s+(?P<date>\d{4}-\d\d-\d\d)(?:[ T](?P
 def search(queryset: QuerySet[Any], text: str) -> QuerySet[Any] | None:
     """The runs that ``text`` asks for; None where it cannot be understood."""
     text = text.strip()
-    if identity.is_fire_id(text):
-        return queryset.filter(fire_id=text)
+    exact = queryset.filter(fire_id=text)
+    if identity.is_fire_id(text) and exact.exists():
+        return exact
     if text.startswith(_KINDS) or re.fullmatch(r"[0-9a-f:.]{6,}", text):
         return queryset.filter(_begins_with(text))
     dated = _DATED.fullmatch(text)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from django.core.exceptions import FieldDoesNotExist
-from django.db import models
+from django.db import connections, models
 from django.db.models.functions import Cast
 from django.db.utils import DataError, NotSupportedError, ProgrammingError
 
-M = TypeVar("M", bound=models.Model)
+M = TypeVar("M", bound=Any)
 
 #: What drivers and Django's converters raise for a value that Python cannot hold.
 UNREADABLE: Final = (
@@ -39,17 +39,15 @@ def rows(queryset: models.QuerySet[M]) -> list[M]:
 
 
 def one(model: type[M], pk: Any, queryset: models.QuerySet[M] | None = None) -> M | None:
-    """One row. Its ``unreadable`` attribute has the raw text of each column that could not be read; None if it is gone."""
-    manager = model._default_manager.using(queryset.db) if queryset is not None else None
-    base: Any = manager if manager is not None else model._default_manager.all()
+    """One row, or None if it is gone. ``unreadable`` has the raw text of each column that could not be read."""
+    manager = model.objects.using(queryset.db) if queryset is not None else None
+    base: Any = manager if manager is not None else model.objects.all()
     try:
         source: Any = queryset.order_by() if queryset is not None else base
         row: M | None = _unsliced(source, base).filter(pk=pk).first()
     except UNREADABLE:
-        row = _by_columns(model, pk, base)
-    if row is not None and not hasattr(row, "unreadable"):
-        row.unreadable = {}  # type: ignore[attr-defined]
-    return row
+        return _by_columns(model, pk, base)
+    return checked(row) if row is not None else None
 
 
 def _unsliced(source: Any, base: Any) -> Any:
@@ -87,6 +85,27 @@ def unreadable(row: Any) -> dict[str, str]:
     """The columns of a row that could not be read, with their raw text."""
     found: dict[str, str] = getattr(row, "unreadable", {})
     return found
+
+
+def checked(row: M) -> M:
+    """The same row, with the columns noted that SQLite has text in and Python reads as None.
+
+    SQLite keeps a date that nobody can read as text, and Django turns that into None without a word.
+    """
+    database = row._state.db or "default"
+    if connections[database].vendor != "sqlite" or unreadable(row):
+        return row
+    names = [
+        field.attname
+        for field in row._meta.concrete_fields
+        if isinstance(field, models.DateTimeField) and getattr(row, field.attname) is None
+    ]
+    texts = [Cast(name, models.TextField()) for name in names]
+    found = row._meta.model.objects.using(database).filter(pk=row.pk)
+    raw = found.values_list(*texts).first() or ()
+    noted = {name: text for name, text in zip(names, raw, strict=False) if text is not None}
+    row.unreadable = noted  # type: ignore[attr-defined]
+    return row
 
 
 def labels(model: type[models.Model], names: Sequence[str]) -> str:

@@ -170,6 +170,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         self._offer(row)
         if row.pk is None:
             self.initial.setdefault("timezone", _site_zone())
+            for name in self.fields.keys() & self.declared_fields.keys():
+                # Django takes a model's defaults over only for the fields that it makes itself.
+                self.initial.setdefault(name, getattr(row, name, None))
             return
         zone, _name = formatting.zone(row.timezone)
         for name in _INSTANTS:

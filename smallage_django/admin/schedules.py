@@ -110,6 +110,7 @@ class ScheduleAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[typ
     ) -> Schedule | None:
         try:
             found: Any = super().get_object(request, object_id, from_field)
+            found = salvage.checked(found) if found is not None else None
         except salvage.UNREADABLE:
             found = salvage.one(Schedule, object_id)
         if found is not None:
@@ -243,7 +244,7 @@ class ScheduleAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[typ
         author = Author(request.user.get_username(), "admin", form.cleaned_data.get("note", ""))
         if not change:
             obj.save(using=alias)
-            revising.record_creation(alias, obj, list(form.Meta.fields), author)
+            revising.record_creation(alias, obj, list(ScheduleForm.Meta.fields), author)
             at, why = computed_fire(obj, now) if obj.enabled else (None, gettext("paused"))
             told = gettext("Nothing was fired. The next fire is %(now)s.")
             self.message_user(request, told % {"now": fire_words(obj, at, why)})
@@ -364,7 +365,7 @@ def _changed(before: Schedule, after: Schedule, form: Any) -> dict[str, Any]:
     broken = salvage.unreadable(before)
     values = {
         name: getattr(after, name)
-        for name in form.Meta.fields
+        for name in ScheduleForm.Meta.fields
         if name in form.fields and (name in broken or getattr(after, name) != getattr(before, name))
     }
     if "enabled" in values:

@@ -358,7 +358,10 @@ def test_a_date_that_python_cannot_read_spoils_neither_list_nor_form(anna: Clien
     html = anna.get(LIST).content.decode()
     assert "far" in html
     assert "sound" in html
-    assert "cannot be read" in html
+    if connection.vendor == "postgresql":
+        # SQLite gives None; there it is the scheduler that finds out and marks the row.
+        assert "cannot be read" in html
+    assert "cannot be read" in anna.get(page_of(row)).content.decode()
     data = opened(anna, page_of(row))
     assert data["starts_at"] in ("infinity", "10000-01-01 00:00:00")
     assert "starts_at" in errors_of(anna.post(page_of(row), data))
@@ -407,7 +410,9 @@ def test_the_list_takes_eight_queries_at_most_however_long_it_is(number: int) ->
     client = client_of(person("view_schedule", "view_run", name="carl"))
     client.get(LIST)
 
-    with CaptureQueriesContext(connection, ) as queries:
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
         response = client.get(LIST)
 
     assert len(response.context["cl"].result_list) == number

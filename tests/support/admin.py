@@ -68,9 +68,7 @@ def make_runs(instants: Iterable[datetime], **values: Any) -> None:
     Run.objects.bulk_create([Run(**run_values(at, **values)) for at in instants], batch_size=500)
 
 
-def run_values(
-    at: datetime, schedule: Schedule | None = None, **values: Any
-) -> dict[str, Any]:
+def run_values(at: datetime, schedule: Schedule | None = None, **values: Any) -> dict[str, Any]:
     uid = uuid.uuid4()
     facts: dict[str, Any] = {
         "fire_id": identity.enqueued(uid),
