@@ -12,7 +12,13 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from smallage_django import enqueue_many, publishing
-from smallage_django.compat import InvalidTask, TaskResultStatus, task_backends, task_enqueued
+from smallage_django.compat import (
+    InvalidTask,
+    TaskResultStatus,
+    task,
+    task_backends,
+    task_enqueued,
+)
 from smallage_django.domain.identity import epoch_ms
 from smallage_django.errors import BrokerUnavailable, InvalidArguments
 from smallage_django.fields import DatabaseClock
@@ -211,9 +217,9 @@ def test_transactions_managed_by_hand_leave_the_publication_to_the_scheduler(
 
 
 def test_the_policy_is_frozen_into_the_row(fake_broker: FakeBroker) -> None:
-    task = policy(max_attempts=7, timeout=90, backoff="constant(5)")(tasks.noop)
+    strict = policy(max_attempts=7, timeout=90, backoff="constant(5)")(tasks.noop)
 
-    result = task.using(priority=-5, queue_name="mail").enqueue()
+    result = strict.using(priority=-5, queue_name="mail").enqueue()
 
     run = Run.objects.get()
     assert (run.max_attempts, run.timeout, run.backoff) == (7, timedelta(seconds=90), "constant(5)")
@@ -232,7 +238,7 @@ def test_bad_arguments_are_refused_before_there_is_a_row(fake_broker: FakeBroker
 
 
 def test_a_task_under_another_name_than_its_function_is_refused(fake_broker: FakeBroker) -> None:
-    hidden = type(tasks.noop)(func=tasks._leave_effect)
+    hidden = task(tasks._leave_effect)
 
     with pytest.raises(InvalidTask, match="_leave_effect"):
         hidden.enqueue()
