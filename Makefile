@@ -30,7 +30,7 @@ demo: $(STAMP)
 	exec $(BIN)/python manage.py smallage_demo
 
 test: $(STAMP)
-	$(BIN)/python manage.py makemigrations --check --dry-run --settings=tests.settings
+	DATABASE_URL=sqlite:///:memory: $(BIN)/python manage.py makemigrations --check --dry-run --settings=tests.settings
 	PYTHONDEVMODE=1 $(BIN)/python -m pytest $(ARGS)
 
 lint: $(STAMP)

@@ -1,20 +1,17 @@
 """Django settings of the test suite; also what the acceptance tests' real processes run under.
 
-``DATABASE_URL`` and ``SMALLAGE_REDIS_URL`` choose the servers. Without them the database is an SQLite file beside the
-checkout's other build products and the tests start a Redis or Valkey of their own (``tests/conftest.py``).
+``DATABASE_URL`` and ``SMALLAGE_REDIS_URL`` choose the servers. Without them each test run makes an SQLite
+file and starts a Redis or Valkey of its own (``tests/conftest.py``).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import django
 
 from tests.support.database_url import database_from_url
-
-BASE_DIR = Path(__file__).resolve().parent.parent
 
 SECRET_KEY = "only for tests"
 DEBUG = False
@@ -67,7 +64,7 @@ TEMPLATES = [
 
 DATABASES = {
     "default": database_from_url(
-        os.environ.get("DATABASE_URL") or f"sqlite:///{BASE_DIR / '.cache' / 'tests.sqlite3'}",
+        os.environ.get("DATABASE_URL") or "sqlite:///:memory:",
         test_suffix=os.environ.get("SMALLAGE_TEST_DB_SUFFIX", ""),
     )
 }
