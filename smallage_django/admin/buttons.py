@@ -12,7 +12,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
 import django
@@ -37,7 +37,8 @@ from django.utils.translation import gettext_lazy as _
 
 logger = logging.getLogger(__name__)
 
-TOKEN: Final = "smallage_token"
+#: Name of the form field that makes a second submit a no-op.
+ONCE: Final = "smallage_token"
 _USED: Final = "smallage_used_tokens"
 _MOST_USED: Final = 50
 _SALT: Final = "smallage_django.admin.buttons"
@@ -45,6 +46,11 @@ _SALT: Final = "smallage_django.admin.buttons"
 LISTED_BREADCRUMBS: Final = django.VERSION >= (6, 1)
 
 Visible = Callable[[Any], bool]
+
+# Upstream's type information is another in each of its versions; none of it is relied on.
+_UpstreamHandler: Any = ButtonHandler
+_UpstreamButton: Any = ButtonHandler.button_class
+_UpstreamMixin: Any = ExtraButtonsMixin
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +68,14 @@ class Question:
     heading: Any
     consequences: Sequence[Any]
     act: Callable[[dict[str, Any]], Done]
-    confirm: Any = _("Yes, do it")
+    confirm: Any
     danger: bool = False
     form: type[forms.Form] | None = None
     #: Carried through the form, for actions on ticked rows.
     hidden: Sequence[tuple[str, str]] = field(default=())
 
 
-class _Button(ButtonHandler.button_class):  # type: ignore[misc, name-defined]
+class _Button(_UpstreamButton):  # type: ignore[misc]
     """A link without upstream's classes; its attributes are made anew each time it is drawn."""
 
     @property
@@ -98,7 +104,7 @@ class _Button(ButtonHandler.button_class):  # type: ignore[misc, name-defined]
         return f"{url}?{_preserved(query)}" if query else url
 
 
-class _Handler(ButtonHandler):  # type: ignore[misc]
+class _Handler(_UpstreamHandler):  # type: ignore[misc]
     """Checks method, object and permission before the decorated method is called with the object."""
 
     button_class = _Button
@@ -168,11 +174,11 @@ def smallage_link(*, permission: str, label: Any, target: Callable[[Any, Any], s
     return decorator
 
 
-class SmallageButtonsMixin(ExtraButtonsMixin):  # type: ignore[misc]
+class SmallageButtonsMixin(_UpstreamMixin):  # type: ignore[misc]
     """A model admin whose extra pages are part of its admin site like any other."""
 
-    change_list_template = "admin/smallage_django/change_list.html"
-    change_form_template = "admin/smallage_django/change_form.html"
+    change_list_template: ClassVar[Any] = "admin/smallage_django/change_list.html"
+    change_form_template: ClassVar[Any] = "admin/smallage_django/change_form.html"
 
     class Media:
         css = {"all": ["smallage_django/smallage.css"]}
@@ -180,12 +186,12 @@ class SmallageButtonsMixin(ExtraButtonsMixin):  # type: ignore[misc]
     @property
     def media(self) -> forms.Media:
         # Past upstream's own, which adds a script that disables buttons and a style of 1.9 contrast.
-        base: forms.Media = super(ExtraButtonsMixin, self).media
+        base: forms.Media = _past_upstream(self).media
         return base + forms.Media(css={"all": ["smallage_django/smallage.css"]})
 
     def check(self, **kwargs: Any) -> list[Any]:
         # Upstream's own check reads source files and the permission table at every start.
-        found: list[Any] = super(ExtraButtonsMixin, self).check(**kwargs)
+        found: list[Any] = _past_upstream(self).check(**kwargs)
         return found
 
     def get_extra_urls(self) -> list[URLPattern]:
@@ -245,11 +251,11 @@ class SmallageButtonsMixin(ExtraButtonsMixin):  # type: ignore[misc]
 
     def ask(self, request: HttpRequest, question: Question, obj: Any = None) -> HttpResponse:
         """GET shows the question. POST with its token acts, tells what was done, and goes back where one came from."""
-        given = request.POST if request.method == "POST" and TOKEN in request.POST else None
+        given = request.POST if request.method == "POST" and ONCE in request.POST else None
         form = question.form(given) if question.form is not None else None
         if given is None or (form is not None and not form.is_valid()):
             return self._question_page(request, question, form, obj)
-        if not _use(request, given[TOKEN]):
+        if not _use(request, given[ONCE]):
             messages.warning(request, _("This was sent before; nothing was done again."))
             return HttpResponseRedirect(self._way_back(request, obj))
         facts = form.cleaned_data if form is not None else {}
@@ -277,7 +283,7 @@ class SmallageButtonsMixin(ExtraButtonsMixin):  # type: ignore[misc]
             "question": question,
             "form": form,
             "original": obj,
-            "token_name": TOKEN,
+            "token_name": ONCE,
             "token": Signer(salt=_SALT).sign(secrets.token_urlsafe(12)),
             "back": self._way_back(request, obj),
             "listed_breadcrumbs": LISTED_BREADCRUMBS,
@@ -295,6 +301,11 @@ class SmallageButtonsMixin(ExtraButtonsMixin):  # type: ignore[misc]
         query = request.GET.urlencode()
         url = reverse(f"{site}:{model}_changelist")
         return f"{url}?{query}" if query else url
+
+
+def _past_upstream(model_admin: Any) -> Any:
+    """What the class after upstream's mixin has."""
+    return super(_UpstreamMixin, model_admin)
 
 
 def _shown(visible: Visible | None) -> Any:

@@ -60,10 +60,10 @@ class KeysetChangeList(ChangeList):
         """Where the page begins or ends: at most one of ``older`` and ``newer``."""
         return {}
 
-    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Model]) -> list[str]:
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Model]) -> list[Any]:
         return ["-scheduled_for", "-pk"]
 
-    def get_ordering_field_columns(self) -> dict[int, str]:
+    def get_ordering_field_columns(self) -> dict[int, Any]:
         return {}
 
     def get_results(self, request: HttpRequest) -> None:

@@ -313,16 +313,19 @@ class DelayedRunAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[t
     def _change_waiting(self, request: HttpRequest, object_id: str, *args: Any) -> HttpResponse:
         row = self.get_object(request, object_id)
         allowed = admin.ModelAdmin.has_change_permission(self, request)
+        if row is not None and row.state != DelayedState.WAITING and allowed:
+            return self._say_it_moved(request, object_id)
         try:
-            if row is not None and row.state != DelayedState.WAITING and allowed:
-                raise Moved
             answer: HttpResponse = super().changeform_view(request, object_id, *args)
         except Moved:
-            told = gettext("It is no longer waiting, so nothing was changed.")
-            self.message_user(request, told, messages.ERROR)
-            name = f"{self.admin_site.name}:smallage_django_delayedrun_change"
-            return HttpResponseRedirect(reverse(name, args=[object_id]))
+            return self._say_it_moved(request, object_id)
         return answer
+
+    def _say_it_moved(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        told = gettext("It is no longer waiting, so nothing was changed.")
+        self.message_user(request, told, messages.ERROR)
+        name = f"{self.admin_site.name}:smallage_django_delayedrun_change"
+        return HttpResponseRedirect(reverse(name, args=[object_id]))
 
     def save_model(self, request: HttpRequest, obj: DelayedRun, form: Any, change: bool) -> None:
         """Insert the promise, or change it while it waits. Raises ``Moved`` where it does no more."""

@@ -1,4 +1,4 @@
-"""What people type, made values: durations with units, readings of a wall clock in a named zone, JSON with positions."""
+"""What people type, made values: durations with units, readings of a clock in a named zone, JSON with positions."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def read_instant(text: str, zone: tzinfo, zone_name: str) -> datetime:
     """
     match = _READING.fullmatch(text.strip())
     if match is None:
-        _refuse(
+        return _refuse(
             gettext("%(text)r is no date and time; write YYYY-MM-DD HH:MM."), text=text.strip()[:64]
         )
     try:
@@ -81,12 +81,12 @@ def read_instant(text: str, zone: tzinfo, zone_name: str) -> datetime:
         earlier = reading.replace(tzinfo=zone, fold=0).astimezone(UTC)
         later = reading.replace(tzinfo=zone, fold=1).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        _refuse(gettext("%(text)r is no date and time: %(error)s."), text=text, error=error)
+        return _refuse(gettext("%(text)r is no date and time: %(error)s."), text=text, error=error)
     if earlier == later:
         return earlier
     shown = sorted(at.astimezone(zone).isoformat(" ", "minutes") for at in (earlier, later))
     if later < earlier:
-        _refuse(
+        return _refuse(
             gettext(
                 "%(text)s does not exist in %(zone)s: the clock jumps over it. "
                 "Write for instance %(before)s or %(after)s."
@@ -96,7 +96,7 @@ def read_instant(text: str, zone: tzinfo, zone_name: str) -> datetime:
             before=shown[0],
             after=shown[1],
         )
-    _refuse(
+    return _refuse(
         gettext(
             "%(text)s occurs twice in %(zone)s; write %(first)s or %(second)s, with the offset."
         ),

@@ -57,7 +57,7 @@ class _FormFilter(admin.SimpleListFilter):
         """What was typed into a box."""
         return str(self.used_parameters.get(name) or "").strip()
 
-    def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:
+    def choices(self, changelist: Any) -> Iterator[Any]:
         own = [str(name) for name in self.expected_parameters()]
         kept = changelist.filter_params
         yield {
@@ -82,7 +82,7 @@ class StateFilter(admin.SimpleListFilter):
         given = (self.value() or "").split(",")
         return [state.value for state in State if state.value in given]
 
-    def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:
+    def choices(self, changelist: Any) -> Iterator[Any]:
         chosen = self.chosen()
         name = str(self.parameter_name)
         yield {
@@ -207,7 +207,7 @@ class WindowFilter(_FormFilter):
         """The ready-made windows."""
         return [(key, label) for key, (_length, label) in _WINDOWS.items()]
 
-    def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:
+    def choices(self, changelist: Any) -> Iterator[Any]:
         own = [str(name) for name in self.expected_parameters()]
         for choice in super().choices(changelist):
             links = [

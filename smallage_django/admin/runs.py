@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin, messages
@@ -57,13 +58,13 @@ class RunChangeList(KeysetChangeList):
             row.page_now = now
 
 
-def is_late(run: Run, now: Any) -> bool:
+def is_late(run: Any, now: datetime) -> bool:
     """Whether a run started, or still waits, past its own limit of lateness."""
     if run.late_at is None:
         return False
     if run.first_started_at is not None:
-        return run.first_started_at > run.late_at
-    return run.late_at < now and run.state in ACTIVE
+        return bool(run.first_started_at > run.late_at)
+    return bool(run.late_at < now and run.state in ACTIVE)
 
 
 @admin.register(Run)
@@ -161,7 +162,7 @@ class RunAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[type-arg
     @admin.display(description=_("schedule or task"))
     def shown_schedule(self, obj: Any) -> SafeString | str:
         if not obj.schedule_name:
-            return obj.task.rpartition(".")[2]
+            return str(obj.task).rpartition(".")[2]
         if obj.schedule_zone is None:
             return format_html("{} {}", obj.schedule_name, formatting.badge(_("deleted"), "quiet"))
         name = f"{self.admin_site.name}:smallage_django_schedule_change"
@@ -254,9 +255,9 @@ class RunAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[type-arg
             return HttpResponseNotAllowed(["GET", "HEAD"])
         run = self.get_object(request, unquote(object_id))
         if run is None:
-            missing: HttpResponse = self._get_obj_does_not_exist_redirect(
-                request, self.opts, object_id
-            )
+            # Django's own answer: a message on the admin's index.
+            base: Any = super()
+            missing: HttpResponse = base.change_view(request, object_id, form_url, extra_context)
             return missing
         request.current_app = self.admin_site.name  # type: ignore[attr-defined]
         now = DatabaseNow(router.db_for_read(Run)).now()
@@ -278,11 +279,11 @@ class RunAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[type-arg
 
     # -- links of the run page
 
-    def _previous(self, obj: Run) -> str | None:
+    def url_previous(self, obj: Run) -> str | None:
         before = {"scheduled_for__lt": obj.scheduled_for}
         return self._neighbour(obj, before, "-scheduled_for")
 
-    def _next(self, obj: Run) -> str | None:
+    def url_next(self, obj: Run) -> str | None:
         after = {"scheduled_for__gt": obj.scheduled_for}
         return self._neighbour(obj, after, "scheduled_for")
 
@@ -293,7 +294,7 @@ class RunAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[type-arg
         pk = rows.values_list("pk", flat=True).first()
         return self._url("run_change", pk) if pk is not None else None
 
-    def _all_of(self, obj: Run) -> str | None:
+    def url_all_of(self, obj: Run) -> str | None:
         if not obj.schedule_name:
             return None
         url = reverse(f"{self.admin_site.name}:smallage_django_run_changelist")
@@ -303,19 +304,21 @@ class RunAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[type-arg
         return reverse(f"{self.admin_site.name}:smallage_django_{page}", args=[pk])
 
     @smallage_link(
-        permission=VIEW, label=_("Previous run"), target=lambda site, run: site._previous(run)
+        permission=VIEW, label=_("Previous run"), target=lambda page, run: page.url_previous(run)
     )
     def previous_run(self, request: HttpRequest, obj: Run) -> None:
         """Leads to the schedule's run before this one."""
 
-    @smallage_link(permission=VIEW, label=_("Next run"), target=lambda site, run: site._next(run))
+    @smallage_link(
+        permission=VIEW, label=_("Next run"), target=lambda page, run: page.url_next(run)
+    )
     def next_run(self, request: HttpRequest, obj: Run) -> None:
         """Leads to the schedule's run after this one."""
 
     @smallage_link(
         permission=VIEW,
         label=_("All runs of this schedule"),
-        target=lambda site, run: site._all_of(run),
+        target=lambda page, run: page.url_all_of(run),
     )
     def all_runs(self, request: HttpRequest, obj: Run) -> None:
         """Leads to the list, filtered."""
@@ -327,10 +330,10 @@ def _what_is_known(fire_id: str, site: str) -> dict[str, Any]:
         return {"malformed": True}
     kind, _colon, rest = fire_id.partition(":")
     if kind == "once":
-        row = DelayedRun.objects.filter(uid=uuid.UUID(hex=rest)).values("pk", "state").first()
-        if row is not None:
-            url = reverse(f"{site}:smallage_django_delayedrun_change", args=[row["pk"]])
-            return {"delayed": row, "delayed_url": url}
+        delayed = DelayedRun.objects.filter(uid=uuid.UUID(hex=rest)).values("pk", "state").first()
+        if delayed is not None:
+            url = reverse(f"{site}:smallage_django_delayedrun_change", args=[delayed["pk"]])
+            return {"delayed": delayed, "delayed_url": url}
     if kind == "sched":
         uid, _colon, instant = rest.partition(":")
         row = (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from django.core.exceptions import FieldDoesNotExist
-from django.db import connections, models
+from django.db import connections, models, router
 from django.db.models.functions import Cast
 from django.db.utils import DataError, NotSupportedError, ProgrammingError
 
@@ -66,7 +66,7 @@ def _by_columns(model: type[M], pk: Any, base: Any) -> M | None:
             unreadable[field.attname] = _raw(base, pk, field)
             values[field.attname] = None if field.null else _default(field)
     names = [field.attname for field in model._meta.concrete_fields]
-    row = model.from_db(base.db, names, [values[name] for name in names])
+    row: M = model.from_db(base.db, names, [values[name] for name in names])
     row.unreadable = unreadable  # type: ignore[attr-defined]
     return row
 
@@ -92,7 +92,7 @@ def checked(row: M) -> M:
 
     SQLite keeps a date that nobody can read as text, and Django turns that into None without a word.
     """
-    database = row._state.db or "default"
+    database = router.db_for_read(type(row), instance=row)
     if connections[database].vendor != "sqlite" or unreadable(row):
         return row
     names = [

@@ -181,9 +181,8 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
                 reading.write_instant(value, zone) if isinstance(value, datetime) else ""
             )
         self.initial["seen_version"] = row.version
-        self.initial |= {
-            name: raw for name, raw in salvage.unreadable(row).items() if name in self.fields
-        }
+        broken = salvage.unreadable(row)
+        self.initial.update({name: raw for name, raw in broken.items() if name in self.fields})
 
     def _offer(self, row: Schedule) -> None:
         """Set the choices: what works, and whatever the row has now."""

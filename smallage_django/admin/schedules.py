@@ -191,7 +191,7 @@ class ScheduleAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[typ
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:
-        form = super().get_form(request, obj, change=change, **kwargs)
+        form: Any = super().get_form(request, obj, change=change, **kwargs)
         if obj is not None and not obj.may_see_payload:
             # Who may not see the arguments cannot change them either.
             return type(form)("ScheduleForm", (form,), {"kwargs": None})
@@ -374,7 +374,7 @@ def _changed(before: Schedule, after: Schedule, form: Any) -> dict[str, Any]:
 
 
 def _shown_method(name: str) -> Callable[[ScheduleAdmin, Schedule], Any]:
-    label = Schedule._meta.get_field(name).verbose_name
+    label = getattr(Schedule._meta.get_field(name), "verbose_name", name)
 
     @admin.display(description=label)
     def shown(_admin: ScheduleAdmin, obj: Schedule) -> Any:
