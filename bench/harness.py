@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()  # noqa: S108
+SHARED_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()  # noqa: S108
 DATA = "x" * 80
 
 
@@ -40,7 +40,7 @@ class Bench:
 
         os.environ.setdefault("DATABASE_URL", "postgres://postgres@127.0.0.1:5432/smallage_bench")
         os.environ["DJANGO_SETTINGS_MODULE"] = "bench.settings"
-        os.environ["BENCH_MARKS"] = os.path.join(SHARED_MEMORY, f"smallage-marks-{os.getpid()}")
+        os.environ["BENCH_MARKS"] = f"{SHARED_MEMORY}/smallage-marks-{os.getpid()}"
         url = os.environ.get("SMALLAGE_REDIS_URL")
         server = None if url else Server("redis").start()
         os.environ["SMALLAGE_REDIS_URL"] = url or server.url  # type: ignore[union-attr]

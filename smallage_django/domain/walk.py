@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 from .cron import Spec, days_of
@@ -203,6 +204,6 @@ def _utc(naive: datetime) -> int:
 
 def shortest_between(times: tuple[int, ...]) -> int:
     """The shortest distance, in minutes, between two times of day, midnight crossed included."""
-    steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    steps = [later - earlier for earlier, later in pairwise(times)]
     steps.append(times[0] + 1440 - times[-1])
     return min(steps)

@@ -37,7 +37,7 @@ class ClockChange(NamedTuple):
 
 def zone_data_version() -> str:
     """The IANA release of the zone data in use, such as ``2026f``."""
-    return tzdata.IANA_VERSION
+    return str(tzdata.IANA_VERSION)
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
 
 from django.db import (
     DatabaseError,
@@ -67,7 +67,8 @@ def guarded(
                 raise
         raise AssertionError("unreachable")  # pragma: no cover
 
-    return step
+    # functools.wraps types its result as a wrapper object that is no plain method.
+    return cast("Callable[Concatenate[S, P], T]", step)
 
 
 def lost_race(error: BaseException) -> bool:
