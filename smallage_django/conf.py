@@ -104,7 +104,9 @@ class Config:
         if self.lease_ttl < LEASE_INTERVALS * self.interval:
             found.append(lease_rule(self.lease_ttl, self.interval))
         if self.marker_ttl <= self.recover_after:
-            found.append("MARKER_TTL must be longer than RECOVER_AFTER: a marker is what makes recovery safe")
+            found.append(
+                "MARKER_TTL must be longer than RECOVER_AFTER: a marker is what makes recovery safe"
+            )
         return found
 
 
@@ -193,7 +195,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def read(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def read(raw: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
     """The values that can be read from a raw ``SMALLAGE`` dictionary, and what is wrong with the others."""
     known = {item.name for item in fields(Config)}
     values: dict[str, Any] = {}
@@ -204,7 +206,8 @@ def read(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             problems.append(f"SMALLAGE has the unknown key {key!r}; known are {_known_keys()}")
             continue
         try:
-            values[name] = _READERS.get(name, duration)(value)
+            reader: Callable[[Any], Any] = _READERS.get(name, duration)
+            values[name] = reader(value)
         except (ValueError, TypeError) as error:
             problems.append(f"SMALLAGE[{key!r}]: {error}")
     return values, problems

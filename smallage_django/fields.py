@@ -26,22 +26,27 @@ class DatabaseClock(Func):
     def __init__(self, **extra: Any) -> None:
         super().__init__(output_field=InstantField(), **extra)
 
-    def as_sql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:
-        return "STATEMENT_TIMESTAMP()", []
+    # Django's own name three more parameters, which a function without arguments has no use for.
+    def as_sql(  # type: ignore[override]
+        self, compiler: Any, connection: Any, **extra: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        return "STATEMENT_TIMESTAMP()", ()
 
     def as_postgresql(
         self, compiler: Any, connection: Any, **extra: Any
-    ) -> tuple[str, list[Any]]:
-        return "CLOCK_TIMESTAMP()", []
+    ) -> tuple[str, tuple[Any, ...]]:
+        return "CLOCK_TIMESTAMP()", ()
 
-    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:
-        return "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f000', 'now')", []
+    def as_sqlite(
+        self, compiler: Any, connection: Any, **extra: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        return "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f000', 'now')", ()
 
-    def as_mysql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:
-        return "UTC_TIMESTAMP(6)", []
+    def as_mysql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, tuple[Any, ...]]:
+        return "UTC_TIMESTAMP(6)", ()
 
 
-class InstantField(models.DateTimeField):
+class InstantField(models.DateTimeField):  # type: ignore[type-arg]
     """An instant: aware UTC in Python, UTC in the column, with ``USE_TZ`` on or off.
 
     A naive value is read in the current time zone (the project's, where ``USE_TZ`` is off).
@@ -66,18 +71,16 @@ class InstantField(models.DateTimeField):
                 value = value.replace(tzinfo=None)
         return connection.ops.adapt_datetimefield_value(value)
 
-    def from_db_value(
-        self, value: Any, expression: Any, connection: BaseDatabaseWrapper
-    ) -> datetime | None:
-        if value is None or not isinstance(value, datetime):
-            return value
+    def from_db_value(self, value: Any, expression: Any, connection: BaseDatabaseWrapper) -> Any:
+        if not isinstance(value, datetime):
+            return value  # None, or what the driver could not read
         if timezone.is_naive(value):
             at_home = connection.vendor == "postgresql"
             value = value.replace(tzinfo=_project_zone() if at_home else UTC)
         return value.astimezone(UTC)
 
 
-class FireIdField(models.CharField):
+class FireIdField(models.CharField):  # type: ignore[type-arg]
     """A fire id: compared byte by byte on every database (MariaDB's default would ignore letter case)."""
 
     _COLLATIONS = {"postgresql": "C", "mysql": "utf8mb4_bin", "sqlite": "BINARY"}

@@ -73,7 +73,7 @@ class Server:
         self.port = 0
 
     def __enter__(self) -> Self:
-        return self.start()
+        return self if self.alive else self.start()
 
     def __exit__(
         self,
