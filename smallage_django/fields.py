@@ -71,13 +71,16 @@ class InstantField(models.DateTimeField):  # type: ignore[type-arg]
                 value = value.replace(tzinfo=None)
         return connection.ops.adapt_datetimefield_value(value)
 
-    def from_db_value(self, value: Any, expression: Any, connection: BaseDatabaseWrapper) -> Any:
-        if not isinstance(value, datetime):
-            return value  # None, or what the driver could not read
-        if timezone.is_naive(value):
+    def from_db_value(
+        self, value: Any, expression: Any, connection: BaseDatabaseWrapper
+    ) -> datetime | None:
+        instant: datetime | None = value
+        if not isinstance(instant, datetime):
+            return instant  # None, or what the driver could not read
+        if timezone.is_naive(instant):
             at_home = connection.vendor == "postgresql"
-            value = value.replace(tzinfo=_project_zone() if at_home else UTC)
-        return value.astimezone(UTC)
+            instant = instant.replace(tzinfo=_project_zone() if at_home else UTC)
+        return instant.astimezone(UTC)
 
 
 class FireIdField(models.CharField):  # type: ignore[type-arg]
