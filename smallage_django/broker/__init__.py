@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from ..ports import Delivery
 from .client import Client
 from .keys import Keys
 from .lease import Lease
@@ -72,11 +73,24 @@ class SchedulerSide(Promotion, Lease):
 
     def wait(self, seconds: float) -> bool:
         """Sleep as the leader; whether a new row ended it."""
+        self._standby.withdraw()
         return self._waker.wait(seconds)
 
     def wait_for_lease(self, seconds: float) -> bool:
         """Sleep as a standby; whether the leader's hand-over ended it."""
+        # A leader that was, and still listened as one, would take the wake-ups of the leader that is.
+        self._waker.withdraw()
         return self._standby.wait(seconds)
+
+    def interrupt(self) -> None:
+        """End a wait at once, from a signal handler or another thread."""
+        self._waker.interrupt()
+        self._standby.interrupt()
+
+    def close(self) -> None:
+        """End the connections that wait; everything can be used again."""
+        self._waker.close()
+        self._standby.close()
 
 
 class WorkerSide(Streams):
@@ -86,6 +100,15 @@ class WorkerSide(Streams):
         super().__init__(client, keys, times.alive_ttl, times.reclaim_grace)
         self._wakers: dict[tuple[str, ...], Waker] = {}
 
+    def take(self, queues: Sequence[str], consumer: str, free: int) -> list[Delivery]:
+        """Read at most ``free`` new entries and mark them alive. See the port."""
+        taken = super().take(queues, consumer, free)
+        if len(taken) >= free:
+            # With no room left, the next wake-up is for a worker that has some.
+            for waker in self._wakers.values():
+                waker.withdraw()
+        return taken
+
     def wait(self, queues: Sequence[str], seconds: float) -> bool:
         """Sleep until one of the queues may have work; whether it has."""
         names = tuple(queues)
@@ -94,3 +117,13 @@ class WorkerSide(Streams):
             lists = [self._keys.queue_wake(queue) for queue in names]
             waker = self._wakers[names] = Waker(self._client, lists)
         return waker.wait(seconds)
+
+    def interrupt(self) -> None:
+        """End a wait at once, from a signal handler or another thread."""
+        for waker in list(self._wakers.values()):
+            waker.interrupt()
+
+    def close(self) -> None:
+        """End the connections that wait; everything can be used again."""
+        for waker in self._wakers.values():
+            waker.close()

@@ -6,23 +6,15 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from hashlib import sha1
 from importlib.resources import files
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
-from redis.exceptions import (
-    BusyLoadingError,
-    ClusterDownError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -30,12 +22,11 @@ from ..errors import BrokerUnavailable, InvalidConfiguration, LeaseLost
 
 #: Seconds to wait for a connection.
 CONNECT_TIMEOUT_S: Final = 0.3
-#: Replies by which a server says that it cannot work for now.
-_FOR_NOW: Final = ("MISCONF", "NOREPLICAS", "MASTERDOWN", "BUSY", "OOM", "LOADING", "READONLY")
+_SENTINEL_PORT: Final = 26379
 
 
 class Client:
-    """One server as one part of the program uses it. Safe for threads; drops its connections over a fork."""
+    """One server as one part of the program uses it. Safe for threads; no connection crosses a fork."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self.url = url
@@ -48,29 +39,18 @@ class Client:
 
     @contextmanager
     def guarded(self) -> Iterator[Any]:
-        """The redis-py client, with its errors translated. Raises ``BrokerUnavailable``."""
-        client = self.redis
+        """The redis-py client. Raises ``LeaseLost`` for a fence, ``BrokerUnavailable`` for whatever else goes wrong."""
         try:
-            yield client
-        except ReadOnlyError as error:
-            # After a failover the name may lead elsewhere: only new connections can find out.
-            client.connection_pool.disconnect()
-            raise BrokerUnavailable(f"Redis is a replica now: {error}") from error
-        except (
-            redis.ConnectionError,
-            redis.TimeoutError,
-            BusyLoadingError,
-            OutOfMemoryError,
-            TryAgainError,
-            ClusterDownError,
-        ) as error:
-            raise BrokerUnavailable(f"Redis does not answer: {error}") from error
+            yield self.redis
         except ResponseError as error:
             if str(error).startswith("FENCED"):
                 raise LeaseLost(f"a later leader has written to the streams: {error}") from error
-            if str(error).startswith(_FOR_NOW):
-                raise BrokerUnavailable(f"Redis refuses for now: {error}") from error
-            raise
+            if "READONLY" in str(error):
+                # After a fail-over the name may lead elsewhere: only new connections can find out.
+                self.disconnect()
+            raise BrokerUnavailable(f"Redis refuses: {error}") from error
+        except (RedisError, OSError) as error:
+            raise BrokerUnavailable(f"Redis does not answer: {error}") from error
 
     def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """Run a script; the text is sent where the server does not know it (any more)."""
@@ -86,7 +66,7 @@ class Client:
             return client.execute_command(*command)
 
     def pipeline(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Several commands in one round trip; an error of one is its own answer."""
+        """Several commands in one round trip; a key of the wrong type is its own command's answer."""
         if not commands:
             return []
         with self.guarded() as client:
@@ -95,17 +75,31 @@ class Client:
                 pipe.execute_command(*command)
             answers: list[Any] = pipe.execute(raise_on_error=False)
             for answer in answers:
-                if isinstance(answer, RedisError) and not isinstance(answer, ResponseError):
+                if isinstance(answer, RedisError) and not str(answer).startswith("WRONGTYPE"):
                     raise answer
             return answers
+
+    def connection(self, key: str) -> Any:
+        """A connection of the caller's own to the server that holds ``key``."""
+        client = self.redis
+        if isinstance(client, RedisCluster):
+            node = client.get_node_from_key(key)
+            client = client.get_redis_connection(node)
+        return client.connection_pool.make_connection()
+
+    def disconnect(self) -> None:
+        """Drop every connection that this process has; the next command makes a new one."""
+        client = self.redis
+        if isinstance(client, RedisCluster):
+            client.disconnect_connection_pools()
+        else:
+            client.connection_pool.disconnect()
 
 
 class Script:
     """A Lua file of ``scripts/``."""
 
     def __init__(self, name: str) -> None:
-        from hashlib import sha1
-
         self.name = name
         self.text = (files(__package__) / "scripts" / f"{name}.lua").read_text(encoding="utf-8")
         self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
@@ -125,48 +119,67 @@ def options(timeout_s: float, *, network: bool = True) -> dict[str, Any]:
         "protocol": 2,
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "socket_timeout": timeout_s,
+        # A repeated XADD doubles, a repeated SET NX lies: who asks again is decided above.
         "retry": Retry(NoBackoff(), 0),
     }
 
 
 @lru_cache(maxsize=16)
 def _connect(url: str, timeout_s: float, pid: int) -> Any:  # noqa: ARG001 - one client a process
-    parts = urlsplit(url)
-    if parts.scheme == "redis+sentinel":
-        return _sentinel(url, timeout_s)
-    if parts.scheme == "redis+cluster":
-        plain = url.replace("redis+cluster", "redis", 1)
-        kept = options(timeout_s)
-        kept.pop("retry")
-        return RedisCluster.from_url(plain, **kept)
+    scheme = urlsplit(url).scheme
     try:
-        return redis.Redis.from_url(url, **options(timeout_s, network=parts.scheme != "unix"))
+        if scheme.endswith("+sentinel"):
+            return _sentinel(url, timeout_s)
+        if scheme.endswith("+cluster"):
+            return _cluster(url, timeout_s)
+        return redis.Redis.from_url(url, **options(timeout_s, network=scheme != "unix"))
     except ValueError as error:
-        raise InvalidConfiguration(f"REDIS_URL {parts.scheme}://...: {error}") from error
+        if isinstance(error, InvalidConfiguration):
+            raise
+        raise InvalidConfiguration(f"REDIS_URL {scheme}://...: {error}") from error
+
+
+def _cluster(url: str, timeout_s: float) -> Any:
+    """``redis+cluster://[user:password@]host:port``, or ``rediss+cluster`` for TLS: any node, the rest is found."""
+    kept = options(timeout_s)
+    if int(redis.__version__.partition(".")[0]) < 6:
+        # Before, ``retry`` was for the nodes alone; since, this name is deprecated.
+        kept["cluster_error_retry_attempts"] = 0
+    return RedisCluster.from_url(url.replace("+cluster", "", 1), **kept)
 
 
 def _sentinel(url: str, timeout_s: float) -> Any:
-    """``redis+sentinel://[user:password@]host:port[,host:port...]/service[/database]``."""
+    """``redis+sentinel://[user:password@]host:port[,host:port...]/service[/database]``, ``rediss+sentinel`` for TLS.
+
+    The user and password are the server's; ``?sentinel_username=`` and ``?sentinel_password=`` are the sentinels'.
+    """
     parts = urlsplit(url)
     login, _, places = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
-    hosts = [place.rpartition(":") for place in places.split(",")]
     service, _, database = parts.path.strip("/").partition("/")
     if not service:
         raise InvalidConfiguration("REDIS_URL: a sentinel address ends in /<service name>")
     kept = options(timeout_s)
+    if parts.scheme.startswith("rediss"):
+        kept["ssl"] = True
+    asked = dict(parse_qsl(parts.query))
+    login_there = {
+        "username": asked.get("sentinel_username") or None,
+        "password": asked.get("sentinel_password") or None,
+    }
     # redis-py tells no types here.
     sentinel: Any = Sentinel(  # type: ignore[no-untyped-call]
-        [
-            (host or port, int(port) if host and port.isdigit() else 26379)
-            for host, _, port in hosts
-        ],
-        sentinel_kwargs=kept,
+        [_address(place) for place in places.split(",")], sentinel_kwargs={**kept, **login_there}
     )
     return sentinel.master_for(
         service,
         db=int(database or 0),
-        username=user or None,
-        password=password or None,
+        username=unquote(user) or None,
+        password=unquote(password) or None,
         **kept,
     )
+
+
+def _address(place: str) -> tuple[str, int]:
+    host, separator, port = place.rpartition(":")
+    return (host, int(port)) if separator else (place, _SENTINEL_PORT)

@@ -8,14 +8,15 @@ from datetime import timedelta
 from typing import Any, Final
 
 from ..domain.envelope import encode
+from ..errors import UsageError
 from ..ports import Order, Presence, Receipt
 from .client import Client, script
-from .keys import Keys
+from .keys import Keys, checked
 
 #: Rows of one script call: it holds the server for a few milliseconds.
 ROWS: Final = 300
-#: Idle workers that one script call wakes, at most, for each queue.
-MOST_TOKENS: Final = 16
+#: Entries that one call of any other script looks at, below Lua's limit on arguments.
+PAGE: Final = 1000
 
 
 class Promotion:
@@ -34,47 +35,15 @@ class Promotion:
         return receipts
 
     def _promote(self, fence: int, orders: Sequence[Order]) -> list[Receipt]:
-        keys = self._keys
-        streams: dict[str, int] = {}
-        tokens: dict[str, int] = {}
-        priorities: dict[str, list[int]] = {}
-        rows: list[Any] = []
-        names = [keys.stream(o.queue, o.priority, o.envelope.id) for o in orders]
-        for order, name in zip(orders, names, strict=True):
-            fields = encode(order.envelope)
-            rows += (streams.setdefault(name, len(streams) + 1), order.lost_entry, len(fields))
-            rows += fields
-            wake = keys.queue_wake(order.queue)
-            tokens[wake] = min(tokens.get(wake, 0) + 1, MOST_TOKENS)
-            if order.priority:
-                used = priorities.setdefault(keys.priorities(order.queue), [])
-                if order.priority not in used:
-                    used.append(order.priority)
-        sets = [(key, priority) for key, used in priorities.items() for priority in used]
-        replies = self._client.run(
-            script("promote"),
-            [
-                keys.fence,
-                *(keys.marker(o.envelope.id, o.promotion) for o in orders),
-                *streams,
-                *tokens,
-                *(key for key, _ in sets),
-            ],
-            [
-                fence,
-                self._marker_ms,
-                len(orders),
-                len(streams),
-                len(tokens),
-                *tokens.values(),
-                *(priority for _, priority in sets),
-                *rows,
-            ],
-        )
-        return [
-            _receipt(order, name, reply.decode("utf-8", "replace"))
-            for order, name, reply in zip(orders, names, replies, strict=True)
-        ]
+        batch = _Batch(self._keys)
+        answers = [batch.add(order) for order in orders]
+        if batch.markers:
+            replies = self._client.run(
+                script("promote"), batch.key_names(), batch.arguments(fence, self._marker_ms)
+            )
+            for at, stream, reply in zip(batch.places, batch.names, replies, strict=True):
+                answers[at] = _receipt(orders[at], stream, reply.decode("utf-8", "replace"))
+        return [answer for answer in answers if answer is not None]
 
     def highest_fence(self) -> int:
         """The highest fence that the streams were written under; 0 where Redis has forgotten."""
@@ -89,51 +58,47 @@ class Promotion:
         return value.decode() if value is not None else ""
 
     def missing(self, presences: Sequence[Presence]) -> list[Presence]:
-        """Those whose entry is not in its stream."""
-        known = [presence for presence in presences if presence.stream and presence.entry_id]
-        answers = self._client.pipeline(
-            [("XRANGE", p.stream, p.entry_id, p.entry_id, "COUNT", 1) for p in known]
-        )
-        there = {
-            presence.run_id
-            for presence, answer in zip(known, answers, strict=True)
-            if isinstance(answer, list) and answer
-        }
+        """Those whose entry is not in its stream, or is in one that no worker reads (any more)."""
+        there: set[int] = set()
+        known = [p for p in presences if p.entry_id and self._keys.is_read(p.stream)]
+        for start in range(0, len(known), PAGE):
+            part = known[start : start + PAGE]
+            streams: dict[str, int] = {}
+            pairs: list[Any] = []
+            for item in part:
+                pairs += (streams.setdefault(item.stream, len(streams) + 1), item.entry_id)
+            found = self._client.run(script("present"), list(streams), pairs)
+            there.update(item.run_id for item, yes in zip(part, found, strict=True) if yes)
         return [presence for presence in presences if presence.run_id not in there]
 
     def entries(self, stream: str, after: str, limit: int) -> Sequence[tuple[str, str]]:
         """A page of (entry id, fire id) of a stream, after an entry id ("" for its beginning)."""
         start = f"({after}" if after else "-"
-        page = self._client.call("XRANGE", stream, start, "+", "COUNT", limit)
-        return [(entry_id.decode(), _id_of(fields)) for entry_id, fields in page]
+        page = self._client.run(script("names"), [stream], [start, limit])
+        texts = [part.decode("utf-8", "replace") for part in page]
+        return list(zip(texts[::2], texts[1::2], strict=True))
 
     def streams(self) -> Sequence[str]:
-        """Every stream of the namespace's queues."""
-        with self._client.guarded() as client:
-            found = client.scan_iter(match=f"{self._keys.prefix}q:*", count=1000, _type="stream")
-            return sorted(name.decode() for name in found)
+        """Every stream that was written or read under this namespace."""
+        found = self._client.call("SMEMBERS", self._keys.all_streams)
+        return sorted(name.decode() for name in found)
 
     def delete_entries(self, stream: str, entry_ids: Sequence[str]) -> int:
-        """Acknowledge and delete entries that nothing will run; how many were deleted."""
-        arguments = [part for e in entry_ids for part in (1, e, self._keys.alive(stream, e))]
-        self._client.run(script("ack"), [stream], arguments)
-        # One that was never delivered is not acknowledged, and deleted all the same.
-        self._client.call("XDEL", stream, *entry_ids)
-        return len(entry_ids)
+        """Acknowledge and delete entries that nothing will run; how many were there to delete."""
+        deleted = 0
+        for start in range(0, len(entry_ids), PAGE):
+            part = entry_ids[start : start + PAGE]
+            arguments = [word for e in part for word in (1, e, self._keys.alive(stream, e))]
+            deleted += int(self._client.run(script("ack"), [stream], arguments))
+        return deleted
 
     def backlog(self, queues: Iterable[str]) -> dict[str, int]:
-        """Entries in each queue, all its streams together."""
+        """Entries in each queue, all its streams together, those in workers' hands included."""
         names = sorted(queues)
-        used = self._client.pipeline([("SMEMBERS", self._keys.priorities(q)) for q in names])
-        places = [
-            (queue, self._keys.shard(queue, priority, number))
-            for queue, answer in zip(names, used, strict=True)
-            for priority in (0, *(int(value) for value in answer))
-            for number in range(self._keys.shards)
-        ]
-        lengths = self._client.pipeline([("XLEN", stream) for _, stream in places])
+        places = streams_of(self._client, self._keys, names)
+        lengths = self._client.pipeline([("XLEN", stream) for _, _, stream in places])
         waiting = dict.fromkeys(names, 0)
-        for (queue, _), length in zip(places, lengths, strict=True):
+        for (queue, _, _), length in zip(places, lengths, strict=True):
             waiting[queue] += length if isinstance(length, int) else 0
         return waiting
 
@@ -146,6 +111,76 @@ class Promotion:
         return int(self._client.run(script("sweep"), streams, [milliseconds]))
 
 
+def streams_of(client: Client, keys: Keys, queues: Sequence[str]) -> list[tuple[str, int, str]]:
+    """Queue, priority and name of every stream of some queues, highest priority first."""
+    used = client.pipeline([("SMEMBERS", keys.priorities(checked("queue", q))) for q in queues])
+    found = [
+        (queue, priority, keys.shard(queue, priority, number))
+        for queue, answer in zip(queues, used, strict=True)
+        for priority in {0, *_numbers(answer)}
+        for number in range(keys.shards)
+    ]
+    return sorted(found, key=lambda place: -place[1])
+
+
+def _numbers(answer: object) -> list[int]:
+    """The priorities of a set; none where somebody else's key is in its place."""
+    if not isinstance(answer, list | set):
+        return []
+    return [int(value) for value in answer if value.lstrip(b"-").isdigit()]
+
+
+class _Batch:
+    """The keys and arguments of one call of the promote script."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._streams: dict[str, int] = {}
+        self._wake_of: list[int] = []
+        self._wakes: dict[str, int] = {}
+        self._priorities: dict[tuple[str, int], None] = {}
+        self._rows: list[Any] = []
+        self.markers: list[str] = []
+        #: Of each row of the script, the place of its order and the name of its stream.
+        self.places: list[int] = []
+        self.names: list[str] = []
+        self._count = 0
+
+    def add(self, order: Order) -> Receipt | None:
+        """Take in an order; a receipt at once where it cannot be put into words that Redis takes."""
+        place, self._count = self._count, self._count + 1
+        keys, envelope = self._keys, order.envelope
+        try:
+            stream = keys.stream(order.queue, order.priority, envelope.id)
+        except (UsageError, UnicodeError) as error:
+            return Receipt(order.run_id, envelope.id, error=str(error))
+        number = self._streams.get(stream)
+        if number is None:
+            number = self._streams[stream] = len(self._streams) + 1
+            wake = keys.queue_wake(order.queue)
+            self._wake_of.append(self._wakes.setdefault(wake, len(self._wakes) + 1))
+            if order.priority:
+                self._priorities[keys.priorities(order.queue), order.priority] = None
+        fields = encode(envelope)
+        self._rows += (number, order.lost_entry, len(fields))
+        self._rows += fields
+        self.markers.append(keys.marker(envelope.id, order.promotion))
+        self.places.append(place)
+        self.names.append(stream)
+        return None
+
+    def key_names(self) -> list[str]:
+        """As the script's header lists them."""
+        keys = [self._keys.fence, self._keys.all_streams, *self.markers, *self._streams]
+        return [*keys, *self._wakes, *(key for key, _ in self._priorities)]
+
+    def arguments(self, fence: int, marker_ms: int) -> list[Any]:
+        """As the script's header lists them."""
+        counts = (len(self.markers), len(self._streams), len(self._wakes))
+        priorities = [priority for _, priority in self._priorities]
+        return [fence, marker_ms, *counts, *self._wake_of, *priorities, *self._rows]
+
+
 def _receipt(order: Order, stream: str, reply: str) -> Receipt:
     if reply.startswith("!"):
         return Receipt(order.run_id, order.envelope.id, error=reply[1:])
@@ -153,8 +188,3 @@ def _receipt(order: Order, stream: str, reply: str) -> Receipt:
     if separator:
         return Receipt(order.run_id, order.envelope.id, known, entry_id)
     return Receipt(order.run_id, order.envelope.id, stream, reply)
-
-
-def _id_of(fields: Sequence[bytes]) -> str:
-    pairs = dict(zip(fields[::2], fields[1::2], strict=False))
-    return pairs.get(b"id", b"").decode("utf-8", "replace")

@@ -1,11 +1,26 @@
 -- Adds entries to their streams, each at most once per marker, under a fence.
 -- Must not be split: a crash between an entry and its marker would add the entry a second time, and a leader that
 -- was stopped in between would write under a fence that is no longer its own.
--- KEYS  1 fence · n markers · streams · wake lists · priority sets
+-- KEYS  1 fence · 2 set of all streams · n markers · streams · wake lists · sets of priorities
 -- ARGV  1 fence (0: unchecked) · 2 marker time to live in ms · 3 n · 4 number of streams · 5 number of wake lists ·
---       per wake list the number of tokens · per priority set the priority ·
+--       per stream the number of its wake list · per set of priorities the priority to add ·
 --       per row: stream number, lost entry or '', number of fields and values, fields and values
 -- returns per row the new entry id, or '<stream>|<entry id>' where the marker knew one, or '!<error>'
+local MOST_TOKENS = 16
+-- Replies by which the server as a whole refuses to write: nothing is wrong with the row that met it.
+local REFUSALS = {'OOM ', 'MISCONF ', 'READONLY ', 'NOREPLICAS ', 'NOPERM ', 'CLUSTERDOWN ', 'LOADING ', 'MASTERDOWN '}
+
+local function refused(message)
+  for _, refusal in ipairs(REFUSALS) do
+    -- Redis 6.2 puts the place in the script before the code.
+    local at = string.find(message, refusal, 1, true)
+    if at == 1 or (at and string.find(message, '@user_script', 1, true) == 1) then
+      return string.sub(message, at)
+    end
+  end
+  return nil
+end
+
 local fence = tonumber(ARGV[1])
 if fence > 0 then
   local highest = tonumber(redis.call('GET', KEYS[1]) or '0')
@@ -17,39 +32,48 @@ if fence > 0 then
   end
 end
 local ttl, rows, streams, wakes = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local at = 6 + wakes + (#KEYS - 1 - rows - streams - wakes)
-local replies = {}
+local first_stream, first_wake = 2 + rows, 2 + rows + streams
+local first_set = first_wake + wakes
+local sets = #KEYS - first_set
+local at = 6 + streams + sets
+local replies, added = {}, {}
 for row = 1, rows do
-  local stream, lost, width = KEYS[1 + rows + tonumber(ARGV[at])], ARGV[at + 1], tonumber(ARGV[at + 2])
-  local marker = KEYS[1 + row]
+  local number, lost, width = tonumber(ARGV[at]), ARGV[at + 1], tonumber(ARGV[at + 2])
+  local stream, marker = KEYS[first_stream + number], KEYS[2 + row]
   local known = redis.call('GET', marker)
-  if known and (lost == '' or string.match(known, '|(.*)$') ~= lost) then
+  if known and (lost == '' or (known ~= lost and string.match(known, '|(.*)$') ~= lost)) then
     replies[row] = known
   else
     local entry = redis.pcall('XADD', stream, '*', unpack(ARGV, at + 3, at + 2 + width))
     if type(entry) == 'table' and entry.err then
-      -- The server as a whole refuses writes for now: nothing is wrong with this row.
-      if string.match(entry.err, '^OOM') or string.match(entry.err, '^MISCONF')
-          or string.match(entry.err, '^READONLY') or string.match(entry.err, '^NOREPLICAS') then
-        return redis.error_reply(entry.err)
+      local refusal = refused(entry.err)
+      if refusal then
+        return redis.error_reply(refusal)
       end
       replies[row] = '!' .. entry.err
     else
       redis.call('SET', marker, stream .. '|' .. entry, 'PX', ttl)
       replies[row] = entry
+      local wake = tonumber(ARGV[5 + number])
+      added[wake] = (added[wake] or 0) + 1
     end
   end
   at = at + 3 + width
 end
-for wake = 1, wakes do
-  local key = KEYS[1 + rows + streams + wake]
-  for _ = 1, tonumber(ARGV[5 + wake]) do
-    redis.call('LPUSH', key, '1')
+-- From here on a failure costs a little time and no entry: guarded, so that the receipts get home.
+for wake, count in pairs(added) do
+  local key, tokens = KEYS[first_wake + wake], {}
+  for token = 1, math.min(count, MOST_TOKENS) do
+    tokens[token] = '1'
   end
-  redis.call('LTRIM', key, 0, 63)
-  redis.call('EXPIRE', key, 60)
+  redis.pcall('LPUSH', key, unpack(tokens))
+  redis.pcall('LTRIM', key, 0, MOST_TOKENS - 1)
+  redis.pcall('EXPIRE', key, 60)
 end
-for set = 1, #KEYS - 1 - rows - streams - wakes do
-  redis.call('SADD', KEYS[1 + rows + streams + wakes + set], ARGV[5 + wakes + set])
+for set = 1, sets do
+  redis.pcall('SADD', KEYS[first_set + set], ARGV[5 + streams + set])
+end
+for stream = 1, streams do
+  redis.pcall('SADD', KEYS[2], KEYS[first_stream + stream])
 end
 return replies

@@ -10,7 +10,7 @@ for _, stream in ipairs(KEYS) do
       for i = 1, #flat, 2 do
         facts[flat[i]] = flat[i + 1]
       end
-      if facts.pending == 0 and facts.idle > tonumber(ARGV[1]) then
+      if facts.pending == 0 and facts.idle >= tonumber(ARGV[1]) then
         redis.call('XGROUP', 'DELCONSUMER', stream, 'workers', facts.name)
         removed = removed + 1
       end
