@@ -156,6 +156,9 @@ class DelayedChangeList(ChangeList):
         for row in found:
             row.page_now = now
         self.result_list = found
+        if not self.query:
+            # Else the page would offer to "show all" of what it shows.
+            self.full_result_count = self.result_count
 
 
 @admin.register(DelayedRun)
@@ -179,6 +182,7 @@ class DelayedRunAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[t
     search_help_text = _("The beginning of a key, or part of a task or an origin.")
     ordering = ("-run_at",)
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
     actions = ("cancel_selected",)
 

@@ -193,7 +193,7 @@ def badge(text: Any, kind: str = "warning") -> SafeString:
 
 def fire_id(text: str) -> SafeString:
     """A fire id, shortened in the middle; whole in its title."""
-    shown = text if len(text) <= 24 else f"{text[:14]}…{text[-8:]}"
+    shown = text if len(text) <= 17 else f"{text[:10]}…{text[-6:]}"
     return format_html('<bdi dir="ltr" class="smallage-id" title="{}">{}</bdi>', text, shown)
 
 

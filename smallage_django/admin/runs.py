@@ -80,7 +80,6 @@ class RunAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[type-arg
         "duration",
         "attempts_made",
         "outcome",
-        "shown_kind",
     )
     list_display_links = ("shown_fire_id",)
     list_filter = (
@@ -160,7 +159,15 @@ class RunAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[type-arg
         return formatting.fire_id(obj.fire_id)
 
     @admin.display(description=_("schedule or task"))
-    def shown_schedule(self, obj: Any) -> SafeString | str:
+    def shown_schedule(self, obj: Any) -> SafeString:
+        labels = {kind.value: label for kind, label in KIND_LABELS.items()}
+        return format_html(
+            '{}<br><span class="smallage-quiet">{}</span>',
+            self._schedule_link(obj),
+            labels.get(obj.kind, obj.kind),
+        )
+
+    def _schedule_link(self, obj: Any) -> SafeString | str:
         if not obj.schedule_name:
             return str(obj.task).rpartition(".")[2]
         if obj.schedule_zone is None:
@@ -199,12 +206,9 @@ class RunAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[type-arg
     @admin.display(description=_("outcome"))
     def outcome(self, obj: Any) -> SafeString | str:
         text = formatting.one_line(obj.error_end or "") or formatting.one_line(obj.reason)
-        return format_html('<span class="smallage-outcome">{}</span>', text) if text else ""
-
-    @admin.display(description=_("kind"))
-    def shown_kind(self, obj: Run) -> Any:
-        labels = {kind.value: label for kind, label in KIND_LABELS.items()}
-        return labels.get(obj.kind, obj.kind)
+        if not text:
+            return formatting.EMPTY
+        return format_html('<span class="smallage-outcome" title="{}">{}</span>', text, text)
 
     # -- one run
 

@@ -157,11 +157,11 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
                 "Five fields: minute, hour, day of month, month, day of week. "
                 "E.g. 30 2 * * * is every day at 02:30."
             ),
-            "every": _("Intervals only."),
             "max_runs": _("Empty: no limit."),
             "max_attempts": _("In all, the first included. Empty: the task's own, else 3."),
             "enabled": _("Off is paused: nothing is owed for the time it is off."),
         }
+        labels = {"every": _("Every (intervals only)")}
         widgets = {"description": forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"})}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -228,10 +228,10 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             if text is None:
                 continue
             try:
-                if not text:
-                    data[field] = None
-                elif known:
-                    data[field] = reading.read_instant(text, zone, name)
+                at = reading.read_instant(text, zone, name) if text else None
+                if known:
+                    # Else only its form was checked: the zone has a message of its own.
+                    data[field] = at
             except ValidationError as error:
                 self.add_error(field, error)
 

@@ -29,6 +29,9 @@ class ScheduleChangeList(ChangeList):
         for row in found:
             row.page_now, row.last_run = now, last.get(row.pk)
         self.result_list = found
+        if not self.query:
+            # Else the page would offer to "show all" of what it shows.
+            self.full_result_count = self.result_count
 
 
 def last_runs(alias: str, schedule_ids: Sequence[int]) -> dict[int, Run]:

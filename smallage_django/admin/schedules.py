@@ -97,8 +97,9 @@ class ScheduleAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[typ
     list_filter = (StateFilter, "enabled", "kind", QueueFilter, TaskFilter)
     search_fields = ("name", "task", "expression", "owner")
     search_help_text = _("Name, task, expression or owner.")
-    ordering = (F("next_due_at").asc(nulls_last=True), "name")
+    ordering = (F("next_due_at").asc(nulls_last=True), "pk")
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
     save_on_top = False
 
@@ -139,7 +140,8 @@ class ScheduleAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[typ
     def next_fire(self, obj: Any) -> SafeString | str:
         at, why = pending_fire(obj, obj.page_now)
         if at is None:
-            return format_html('<span class="smallage-quiet">{}</span>', why)
+            # The column beside has the reason in full.
+            return format_html('<span class="smallage-quiet">{}</span>', why.partition(":")[0])
         return formatting.moment(at, obj.timezone, obj.page_now)
 
     @admin.display(description=_("state"))

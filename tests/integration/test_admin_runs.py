@@ -144,7 +144,7 @@ def test_the_columns_of_a_run(anna: Client) -> None:
     assert "+12 min" in html
     assert "3/3" in html
     assert "2 s" in html
-    outcome = re.search(r'smallage-outcome">([^<]*)<', html)
+    outcome = re.search(r'smallage-outcome" title="[^"]*">([^<]*)<', html)
     assert outcome
     assert outcome[1].startswith("ValueError: xxx")
     assert len(outcome[1]) == 80
