@@ -85,7 +85,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         help_text=_("A run that could start only later than this expires. Empty: run anyway."),
     )
     missed_policy = forms.ChoiceField(
-        label=_("When no scheduler was alive"), required=False, widget=forms.RadioSelect
+        label=_("When no scheduler was alive"),
+        required=False,
+        widget=forms.RadioSelect(attrs={"class": "radiolist"}),
     )
     misfire_grace = fields.DurationText(
         label=_("Missed after"),
@@ -104,7 +106,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         help_text=_("“Each missed occurrence” looks back so far. Empty: the whole outage."),
     )
     overlap_policy = forms.ChoiceField(
-        label=_("When the earlier run still works"), required=False, widget=forms.RadioSelect
+        label=_("When the earlier run still works"),
+        required=False,
+        widget=forms.RadioSelect(attrs={"class": "radiolist"}),
     )
     backoff = forms.ChoiceField(label=_("Wait between attempts"), required=False)
     timeout = fields.DurationText(
