@@ -78,10 +78,14 @@ class Firing:
             batch.broken |= dict.fromkeys(unreadable, UNREADABLE_ROW)
             mark_broken(self.alias, batch.broken)
         drafts = [*batch.plain, *(item[0] for item in batch.pointing)]
+        # A schedule that owes more than one plan holds is due again: the batch counts as full.
+        owing = any(
+            item.next_due_at is not None and item.next_due_at <= now for item in batch.advances
+        )
         return Fired(
             orders=_orders(drafts, ids),
             inserted=len(ids),
-            examined=len(rows) + len(unreadable),
+            examined=limit if owing else len(rows) + len(unreadable),
             broken=[f"{pk}: {reason}" for pk, reason in batch.broken.items()],
         )
 

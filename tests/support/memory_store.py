@@ -207,7 +207,8 @@ class MemoryStore:
             ]
             item.next_due_at = decided.next_due_at
         orders = self._orders(row for row in rows if row.state is State.CLAIMED)
-        return Fired(orders, len(rows), examined=len(due), broken=broken)
+        owing = any(p.next_due_at is not None and p.next_due_at <= now for p in due)
+        return Fired(orders, len(rows), examined=limit if owing else len(due), broken=broken)
 
     def fire_delayed(
         self, now: datetime, fence: int, limit: int, full_queues: Collection[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,16 +21,22 @@ START = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)
 
 @dataclass
 class World:
-    """``now`` is the agreed clock, and the server's and each process's own clocks move along with it."""
+    """``now`` is the agreed clock, and the server's and each process's own clocks move along with it.
+
+    The store and the server may be real ones too: the clock that decides stands still all the same.
+    """
 
     now: datetime = START
     store: MemoryStore = field(default_factory=MemoryStore)
     server: MemoryTransport = field(default_factory=MemoryTransport)
+    #: What the schedulers' heartbeats tell.
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # The server's clock does not run by itself either.
-        self.server._now = self.monotonic  # type: ignore[method-assign]
-        self.server.at_ms = lambda: epoch_ms(self.now)
+        if isinstance(self.server, MemoryTransport):
+            # The server's clock does not run by itself either.
+            self.server._now = self.monotonic  # type: ignore[method-assign]
+            self.server.at_ms = lambda: epoch_ms(self.now)
 
     def monotonic(self) -> float:
         """Seconds of every process's own clock."""
@@ -41,7 +48,9 @@ class World:
         broker: Any = self.server.scheduler()
         if fate is not None:
             store, broker = Mortal(store, fate), Mortal(broker, fate)
-        return Scheduler(store, broker, Clock(self), Options(name, **options), self.monotonic)
+        return Scheduler(
+            store, broker, Clock(self), Options(name, facts=self.facts, **options), self.monotonic
+        )
 
     def tick(self, scheduler: Scheduler, at: datetime) -> PassReport:
         """One pass at an instant, to which all clocks are set."""
