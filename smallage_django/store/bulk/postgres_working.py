@@ -18,6 +18,7 @@ from ...domain.lifecycle import State
 from ...fields import InstantField
 from ...ports import Finish
 from .columns import BEGUN, TABLE
+from .document import document
 from .portable_working import BEGINNABLE, Entry
 
 _LAG = "(EXTRACT(EPOCH FROM (%s - r.due_at)) * 1000)::bigint"
@@ -35,7 +36,7 @@ FROM
     unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[]) AS e(fire_id, stream, entry_id, at),
     (VALUES (%s::text, %s::text, %s::timestamptz)) AS n(token, worker, now)
 WHERE r.fire_id = e.fire_id COLLATE "C"
-    AND r.state || '' = ANY(%s)
+    AND CASE WHEN e.fire_id IS NOT NULL THEN r.state = ANY(%s) END
     AND (r.start_deadline_at IS NULL OR r.start_deadline_at >= n.now)
 RETURNING {", ".join(f"r.{name}" for name in BEGUN)}
 """  # noqa: S608 - names of our own columns
@@ -46,12 +47,12 @@ UPDATE {TABLE} AS r SET
     promotion = r.promotion + f.again,
     result = f.result::jsonb, error = f.error, error_fingerprint = f.fingerprint,
     reason_code = f.reason_code, reason = f.reason
-FROM unnest(
-    %s::bigint[], %s::text[], %s::int[], %s::text[], %s::timestamptz[], %s::timestamptz[],
-    %s::int[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[]
-) AS f(id, token, attempt, state, finished_at, due_at,
-    again, result, error, fingerprint, reason_code, reason)
-WHERE r.id = f.id AND r.state || '' = 'running' AND r.token = f.token AND r.attempt = f.attempt
+FROM json_to_recordset(%s::json) AS f(
+    id bigint, token text, attempt int, state text, finished_at timestamptz, due_at timestamptz,
+    again int, result json, error text, fingerprint text, reason_code text, reason text
+)
+WHERE r.id = f.id AND r.token = f.token AND r.attempt = f.attempt
+    AND CASE WHEN f.id IS NOT NULL THEN r.state = 'running' END
 RETURNING r.id
 """  # noqa: S608 - names of our own columns
 _INSTANTS = frozenset({"scheduled_for", "due_at", "started_at", "late_at"})
@@ -77,29 +78,30 @@ def finish(connection: BaseDatabaseWrapper, finishes: Sequence[Finish]) -> set[i
     if not finishes:
         return set()
     rows = [_outcome(item) for item in sorted(finishes, key=lambda item: item.begun.run_id)]
-    parameters = [list(column) for column in zip(*rows, strict=True)]
     with connection.cursor() as cursor:
-        cursor.execute(_FINISH, parameters)
+        cursor.execute(_FINISH, [document(rows)])
         return {row[0] for row in cursor.fetchall()}
 
 
-def _outcome(finish: Finish) -> tuple[Any, ...]:
+def _outcome(finish: Finish) -> dict[str, Any]:
     begun, outcome = finish.begun, finish.outcome
     retrying = finish.state is State.RETRYING
-    return (
-        begun.run_id,
-        begun.token,
-        begun.attempt,
-        finish.state.value,
-        None if retrying else finish.finished_at,
-        finish.due_at,
-        int(retrying),
-        None if outcome.result is None else json.dumps(outcome.result),
-        outcome.error,
-        outcome.fingerprint,
-        finish.reason_code,
-        finish.reason,
-    )
+    row = {
+        "id": begun.run_id,
+        "token": begun.token,
+        "attempt": begun.attempt,
+        "state": finish.state.value,
+        "finished_at": None if retrying else finish.finished_at,
+        "due_at": finish.due_at,
+        "again": int(retrying),
+        "error": outcome.error,
+        "fingerprint": outcome.fingerprint,
+        "reason_code": finish.reason_code,
+        "reason": finish.reason,
+    }
+    if outcome.result is not None:
+        row["result"] = outcome.result
+    return row
 
 
 def _row(row: tuple[Any, ...], connection: BaseDatabaseWrapper) -> tuple[Any, ...]:
