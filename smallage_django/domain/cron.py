@@ -1,17 +1,16 @@
 """The cron dialect: a strict grammar of our own in front of ``croniter.expand``.
 
-croniter decides what a valid text means; this module decides what is valid, says which field is wrong and how to mend
-it, and reads from the text what croniter's result no longer shows. croniter's own messages never reach a user.
+croniter tells which values a valid text names; this module decides what is valid, says which field is wrong and what
+to write instead, and reads from the text what croniter's result no longer shows. croniter sees only what has passed
+here, in a plain form, and its own messages never reach a user.
 """
 
 from __future__ import annotations
 
-import calendar
 import hashlib
 import re
-from bisect import bisect_left
+from calendar import monthrange
 from dataclasses import dataclass
-from datetime import date
 from functools import lru_cache
 from typing import Final
 
@@ -20,8 +19,6 @@ from croniter import croniter
 from ..errors import InvalidRule
 
 LONGEST: Final = 255
-_MONTHS: Final = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
-_WEEKDAYS: Final = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 ALIASES: Final = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -42,13 +39,14 @@ ALIASES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One of the five fields: its name in words, its range, its names, and what ``#`` alone stands for."""
+    """One of the five fields: its name in words, its place, its range, its names, and what ``#`` alone stands for."""
 
     name: str
+    place: int
     low: int
     high: int
+    hashed: tuple[int, int]
     names: tuple[str, ...] = ()
-    hashed: tuple[int, int] = (0, 0)
 
     @property
     def span(self) -> str:
@@ -56,271 +54,322 @@ class Field:
         words = f" or {self.names[0]}-{self.names[-1]}" if self.names else ""
         return f"{self.low}-{self.high}{words}"
 
+    def refuse(self, text: str, why: str) -> InvalidRule:
+        """The refusal of a text in this field."""
+        return InvalidRule(f"{self.name} (field {self.place}): {text!r} {why}", field=self.name)
 
-FIELDS: Final = (
-    Field("minute", 0, 59, hashed=(0, 59)),
-    Field("hour", 0, 23, hashed=(0, 23)),
-    Field("day of month", 1, 31, hashed=(1, 28)),
-    Field("month", 1, 12, tuple(_MONTHS), (1, 12)),
-    Field("day of week", 0, 7, tuple(_WEEKDAYS), (0, 6)),
+
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+MINUTE: Final = Field("minute", 1, 0, 59, (0, 59))
+HOUR: Final = Field("hour", 2, 0, 23, (0, 23))
+DAY_OF_MONTH: Final = Field("day of month", 3, 1, 31, (1, 28))
+MONTH: Final = Field("month", 4, 1, 12, (1, 12), _MONTHS)
+DAY_OF_WEEK: Final = Field("day of week", 5, 0, 7, (0, 6), _WEEKDAYS)
+FIELDS: Final = (MINUTE, HOUR, DAY_OF_MONTH, MONTH, DAY_OF_WEEK)
+
+#: ``v``, ``a-b``, ``v/n``, ``a-b/n`` and ``*/n``; every other shape is a special day or refused.
+_ELEMENT: Final = re.compile(
+    r"(?:\*|(?P<low>[0-9]+|[A-Z]+)(?:-(?P<high>[0-9]+|[A-Z]+))?)(?:/(?P<step>[0-9]+))?"
 )
-_ELEMENT: Final = re.compile(r"(?P<a>\w+)(?:-(?P<b>\w+))?(?:/(?P<step>\d+))?")
-_STAR: Final = re.compile(r"\*/(?P<step>\d+)")
-_HASHED: Final = re.compile(r"#(?:\((\d+)-(\d+)\))?")
-_NTH: Final = re.compile(r"(\w+)#(\w+)")
-_LAST: Final = re.compile(r"L(\d+)")
+_HASHED: Final = re.compile(r"#(?:\(([0-9]+)-([0-9]+)\))?")
+_NTH: Final = re.compile(r"([0-9]+|[A-Z]+)#([0-9]+)")
+_LAST: Final = re.compile(r"L([0-9]+)")
+#: What other dialects write, and what to write here.
+_FOREIGN: Final = (
+    (re.compile(r"\?"), "is not part of this dialect; write * instead"),
+    (re.compile(r"H(\(.*\))?(/.*)?"), "is not part of this dialect; write # for a hashed value"),
+    (re.compile(r"R(\(.*\))?"), "would be drawn anew at each reading; write # for a hashed value"),
+    (re.compile(r"\*[0-9*].*"), "is not a value; write * alone, or */n for every n-th"),
+    (re.compile(r".*#.*"), "is not part of this dialect; # stands alone, as #(a-b), or in d#k"),
+)
+_FOREIGN_DAYS: Final = (
+    (
+        re.compile(r"L-.*|.*W.*"),
+        "is not part of this dialect; of such days there is only L, the last",
+    ),
+)
+_FOREIGN_WEEKDAYS: Final = (
+    (re.compile(r"[0-7]L"), "is not part of this dialect; the last Friday of the month is L5"),
+    (re.compile(r"L[A-Z]*"), "needs a digit; the last Friday of the month is L5"),
+    (
+        re.compile(r"(.*[-/*].*)#.*"),
+        "is not a weekday of a month; write single ones, as in 1#2,3#2",
+    ),
+)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Spec:
-    """What a valid expression names: times of day, months, days; and how they are to be read."""
+    """What a valid expression names, and how it is to be read. Numbers are sorted; Sunday is 0."""
 
-    #: Minutes of the day, sorted.
-    times: tuple[int, ...]
-    months: frozenset[int]
+    #: The five fields in a plain form: aliases and hashed fields resolved, names and odd spellings gone.
+    text: str
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
     days: frozenset[int]
     last_day: bool
+    months: frozenset[int]
     weekdays: frozenset[int]
-    #: (weekday, which one of the month); -1 is the last one.
+    #: (weekday, which one of the month); 0 is the last one.
     nth: frozenset[tuple[int, int]]
-    #: Both day fields must match (one of them begins with a star); otherwise either is enough.
+    #: Both day fields must match, since one of them begins with a star; otherwise either is enough.
     both: bool
     #: An interval rule keeps real time through a change of clock; a fixed rule keeps its reading.
     interval: bool
 
-    def matches(self, day: date) -> bool:
-        """Whether the rule names this date."""
-        return day.month in self.months and day.day in days_of(self, day.year, day.month)
-
-    def has(self, day: date, minute: int) -> bool:
-        """Whether the rule names this minute of this date."""
-        position = bisect_left(self.times, minute)
-        found = position < len(self.times) and self.times[position] == minute
-        return found and self.matches(day)
-
-
-@lru_cache(maxsize=50_000)
-def days_of(spec: Spec, year: int, month: int) -> tuple[int, ...]:
-    """The days of a month that the rule names, sorted; empty for a month that it does not name."""
-    if month not in spec.months:
-        return ()
-    first, length = calendar.monthrange(year, month)
-    found = []
-    for day in range(1, length + 1):
-        weekday = (first + day) % 7  # monthrange counts from Monday = 0, cron from Sunday = 0
-        by_month = day in spec.days or (spec.last_day and day == length)
-        by_week = (
-            weekday in spec.weekdays
-            or (weekday, (day + 6) // 7) in spec.nth
-            or ((weekday, -1) in spec.nth and day + 7 > length)
+    @property
+    def every_day(self) -> bool:
+        """Whether each date of each year matches."""
+        return len(self.months) == 12 and all(
+            len(self.days_of(first, 31)) == 31 for first in range(7)
         )
-        if (by_month and by_week) if spec.both else (by_month or by_week):
-            found.append(day)
-    return tuple(found)
+
+    def days_of(self, first: int, length: int) -> tuple[int, ...]:
+        """The matching days of a month that begins with this weekday (Monday is 0) and has this length."""
+        return tuple(
+            day
+            for day in range(1, length + 1)
+            if self._matches(day, (first + day) % 7, day + 7 > length, day == length)
+        )
+
+    def _matches(self, day: int, weekday: int, in_last_week: bool, is_last: bool) -> bool:
+        by_month = day in self.days or (is_last and self.last_day)
+        by_week = (
+            weekday in self.weekdays
+            or (weekday, (day + 6) // 7) in self.nth
+            or (in_last_week and (weekday, 0) in self.nth)
+        )
+        return (by_month and by_week) if self.both else (by_month or by_week)
 
 
 def parse(expression: object, key: str | None) -> Spec:
     """The meaning of an expression; ``key`` resolves hashed fields. Raises ``InvalidRule`` naming the field."""
+    fields = _resolved(as_text(expression), key)
+    plain = [_plain(text, field) for text, field in zip(fields, FIELDS, strict=True)]
+    # Both rules are about what was written; croniter's result does not show it any more.
+    both = fields[2].startswith("*") or fields[4].startswith("*")
+    return _spec(" ".join(plain), both, stepped="*" in fields[1] or "/" in fields[1])
+
+
+def as_text(expression: object) -> str:
+    """Refuse what is no text, or too long: whatever comes later takes time that grows with it."""
     if not isinstance(expression, str):
-        raise InvalidRule(
-            f"the cron expression is {expression!r}; it must be text such as '30 2 * * *'",
-            field="expression",
+        raise _refuse(
+            f"the cron expression is of type {type(expression).__name__}; "
+            "it must be text such as '30 2 * * *'"
         )
-    return _parse(expression, key)
-
-
-@lru_cache(maxsize=20_000)
-def _parse(expression: str, key: str | None) -> Spec:
-    fields = _split(expression)
-    resolved = [
-        _resolve_hash(text, field, key) if text.startswith("#") else text
-        for text, field in zip(fields, FIELDS, strict=True)
-    ]
-    for text, field in zip(resolved, FIELDS, strict=True):
-        _check(text, field)
-    return _spec(resolved)
-
-
-def _split(expression: str) -> list[str]:
-    """The five fields in upper case, aliases expanded."""
     if len(expression) > LONGEST:
-        raise InvalidRule(
-            f"the cron expression has {len(expression)} characters; {LONGEST} are allowed",
-            field="expression",
-        )
-    if not all(" " <= char <= "~" or char == "\t" for char in expression):
-        bad = next(char for char in expression if not (" " <= char <= "~" or char == "\t"))
-        raise InvalidRule(
-            f"the cron expression has the character {bad!r}; only plain ASCII and tabs are allowed",
-            field="expression",
-        )
-    text = expression.strip(" \t")
+        raise _refuse(f"the cron expression has {len(expression)} characters, {LONGEST} allowed")
+    return expression
+
+
+def has_hashed_field(expression: str) -> bool:
+    """Whether the meaning of an expression depends on a key."""
+    return any(text.startswith("#") for text in expression.split())
+
+
+def _resolved(expression: str, key: str | None) -> list[str]:
+    """The five fields in upper case, aliases and hashed fields resolved."""
+    for position, letter in enumerate(expression, start=1):
+        if not (" " <= letter <= "~" or letter == "\t"):
+            raise _refuse(
+                f"the cron expression has the character {letter!r} at position {position}; "
+                "only plain ASCII letters, digits, signs, spaces and tabs are allowed"
+            )
+    texts = _split(expression.strip(" \t"))
+    if len(texts) != len(FIELDS):
+        names = ", ".join(field.name for field in FIELDS)
+        number = {0: "no fields", 1: "1 field"}.get(len(texts), f"{len(texts)} fields")
+        more = "; seconds and years are not part of this dialect" if len(texts) in (6, 7) else ""
+        raise _refuse(f"the cron expression has {number}, 5 expected: {names}{more}")
+    return [
+        _pick(text, field, key) if text.startswith("#") else text
+        for text, field in zip(texts, FIELDS, strict=True)
+    ]
+
+
+def _refuse(message: str) -> InvalidRule:
+    return InvalidRule(message, field="expression")
+
+
+def _split(text: str) -> list[str]:
+    """The fields of a text in upper case; of an alias, those that it stands for."""
     lower = text.lower()
     if lower in ALIASES:
-        text = ALIASES[lower]
-    elif text.startswith("@") or (text.startswith("#") and text[1:2].isalpha()):
-        raise InvalidRule(
-            f"{text!r} is no known alias; known are {', '.join(ALIASES)}", field="expression"
-        )
-    elif "=" in text:
-        raise InvalidRule(
-            f"{text.split()[0]!r} is no field; the time zone is set beside the expression",
-            field="expression",
-        )
-    fields = text.upper().replace("\t", " ").split()
-    if len(fields) != len(FIELDS):
-        names = ", ".join(field.name for field in FIELDS)
-        raise InvalidRule(
-            f"the cron expression {text!r} has {len(fields)} fields, {len(FIELDS)} expected: {names}",
-            field="expression",
-        )
-    return fields
+        return ALIASES[lower].split()
+    if lower.startswith("@every"):
+        raise _refuse(f"{text!r} is not a cron expression; make it an interval (Every) instead")
+    if lower == "@reboot":
+        raise _refuse(f"{text!r} names no time; a schedule fires at times alone")
+    if text.startswith("@") or re.fullmatch(r"#[a-z]+", lower):
+        raise _refuse(f"the alias {text!r} is unknown; known are {', '.join(ALIASES)}")
+    if zone := re.match(r"(cron_)?tz=\S*", text, re.IGNORECASE):
+        raise _refuse(f"{zone[0]!r} is not a field; the time zone is a value of its own")
+    return text.upper().split()
 
 
-def _refuse(field: Field, text: str, why: str) -> InvalidRule:
-    return InvalidRule(f"{field.name} {text!r}: {why}", field=field.name)
-
-
-def _resolve_hash(text: str, field: Field, key: str | None) -> str:
+def _pick(text: str, field: Field, key: str | None) -> str:
+    """The value that a key picks for a hashed field: the same in every process, each field on its own."""
     match = _HASHED.fullmatch(text)
     if match is None:
-        raise _refuse(field, text, "a hashed field is # or #(a-b), alone and without a step")
+        raise field.refuse(text, "is no hashed field: write # or #(a-b), without a list or a step")
     low, high = field.hashed
     if match[1] is not None:
         low, high = int(match[1]), int(match[2])
-        if not field.low <= low < high <= field.high or (field.high == 7 and high == 7):
-            top = 6 if field.high == 7 else field.high
-            raise _refuse(field, text, f"the range must rise within {field.low}-{top}")
+        # Sunday is 0 here: 7 would be the same day, picked twice as often.
+        top = min(field.high, 6) if field is DAY_OF_WEEK else field.high
+        if not field.low <= low < high <= top:
+            raise field.refuse(
+                text, f"must rise within {field.low}-{top}, as in #({field.low}-{top})"
+            )
     if key is None:
-        raise _refuse(field, text, "a hashed field needs the schedule's key to be resolved")
-    digest = hashlib.sha256(f"{key}\0{field.name}".encode()).digest()
-    return str(low + int.from_bytes(digest[:8]) % (high - low + 1))
+        raise field.refuse(text, "is hashed and needs the key of a schedule to pick its value by")
+    digest = hashlib.sha256(f"{key}\x1f{field.name}".encode()).digest()
+    return str(low + int.from_bytes(digest[:8], "big") % (high - low + 1))
 
 
-def _check(text: str, field: Field) -> None:
-    """Refuse whatever the dialect does not have. Raises ``InvalidRule``."""
+def _plain(text: str, field: Field) -> str:
+    """A field checked against the grammar, in a plain form. Raises ``InvalidRule``."""
     if text == "*":
-        return
+        return text
     elements = text.split(",")
     if "" in elements:
-        raise _refuse(field, text, "an element of the list is empty")
-    for element in elements:
-        star = _STAR.fullmatch(element)
-        if star is not None:
-            _check_step(text, star["step"], field)
-        elif "*" in element:
-            raise _refuse(field, text, "a star stands alone, or with a step as */n")
-        else:
-            _check_element(element, field)
-    special = [element for element in elements if "#" in element or _LAST.fullmatch(element)]
-    if field.name == "day of week" and special and len(special) != len(elements):
-        raise _refuse(field, text, "plain days cannot be mixed with d#k or Ld; use two schedules")
-
-
-def _check_step(text: str, step: str | None, field: Field) -> None:
-    if step is None:
-        return
-    if len(step) > 3 or not 1 <= int(step) <= field.high:
-        raise _refuse(field, text, f"the step {step[:10]} must be within 1-{field.high}")
-
-
-def _check_element(element: str, field: Field) -> None:
-    if _check_special(element, field):
-        return
-    match = _ELEMENT.fullmatch(element)
-    if match is None:
-        raise _refuse(field, element, f"expected a value of {field.span}, a range a-b or a step")
-    _check_step(element, match["step"], field)
-    low = _value(match["a"], element, field)
-    if match["b"] is None:
-        if match["step"] is not None and field.name == "day of week":
-            raise _refuse(field, element, "a step needs a range here; write a-b/n or list the days")
-        return
-    high = _value(match["b"], element, field)
-    same = low == high or (field.name == "day of week" and low % 7 == high % 7 and high == 0)
-    if same:
-        raise _refuse(field, element, "a range of one value; write the value alone")
-    if low > high and match["step"] is not None:
-        raise _refuse(field, element, "a range that wraps cannot have a step; list the values")
-
-
-def _check_special(element: str, field: Field) -> bool:
-    """Whether the element is one of the special days; refuses those of other dialects."""
-    if field.name == "day of month":
-        if element == "L":
-            return True
-        if re.search(r"[LW?]", element):
-            raise _refuse(field, element, "of the special days there is only L, the last day")
-    if field.name == "day of week":
-        last, nth = _LAST.fullmatch(element), _NTH.fullmatch(element)
-        if last is not None:
-            _value(last[1], element, field)
-            return True
-        if nth is not None:
-            _value(nth[1], element, field)
-            if nth[2] not in ("1", "2", "3", "4", "5"):
-                raise _refuse(field, element, "the week of the month must be within 1-5")
-            return True
-    if element == "?":
-        raise _refuse(field, element, "not part of this dialect; write *")
-    if re.fullmatch(r"[HR](\(.*\))?(/\d+)?", element):
-        raise _refuse(field, element, "not part of this dialect; a hashed value is written #")
-    return False
-
-
-def _value(text: str, element: str, field: Field) -> int:
-    """A number or name of a field as a number. Raises ``InvalidRule``."""
-    if text in field.names:
-        return field.names.index(text) + (1 if field.name == "month" else 0)
-    if text.isdigit() and len(text) <= 4 and field.low <= int(text) <= field.high:
-        return int(text)
-    shown = text if text == element else f"{element}: {text}"
-    raise _refuse(field, shown, f"not within {field.span}")
-
-
-def _spec(fields: list[str]) -> Spec:
-    try:
-        expanded, special = croniter.expand(" ".join(fields))[:2]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidRule(
-            f"the cron expression {' '.join(fields)!r} cannot be read", field="expression"
-        ) from error
-    minutes, hours, days, months, weekdays = (
-        _values(values, field) for values, field in zip(expanded, FIELDS, strict=True)
+        raise field.refuse(text, "has an empty element in its list")
+    if "*" in elements:
+        raise field.refuse(text, "has * inside a list; * alone says as much")
+    special = [_special(element, field) for element in elements]
+    if field is DAY_OF_WEEK and any(special) and not all(special):
+        raise field.refuse(text, "mixes plain days with d#k or Ld; make two schedules of it")
+    return ",".join(
+        known or _element(element, field) for known, element in zip(special, elements, strict=True)
     )
-    nth = frozenset(
-        (int(weekday) % 7, -1 if which == "l" else int(which))
-        for weekday, all_of_them in special.items()
-        for which in all_of_them
+
+
+def _special(element: str, field: Field) -> str | None:
+    """``L``, ``d#k`` and ``Ld`` in a plain form; None for what is not special."""
+    if field is DAY_OF_MONTH:
+        return element if element == "L" else None
+    if field is not DAY_OF_WEEK:
+        return None
+    if last := _LAST.fullmatch(element):
+        return f"L{_value(last[1], field) % 7}"
+    if nth := _NTH.fullmatch(element):
+        weekday, which = _value(nth[1], field) % 7, nth[2].lstrip("0")
+        if which not in ("1", "2", "3", "4", "5"):
+            raise field.refuse(element, "names a week that no month has: k in d#k is 1-5")
+        return f"{weekday}#{which}"
+    return None
+
+
+def _element(element: str, field: Field) -> str:
+    """A value, a range or a step in a plain form. Raises ``InvalidRule``."""
+    match = _ELEMENT.fullmatch(element)
+    if match is None or element == "*":
+        raise _foreign(element, field)
+    step = _step(match["step"], element, field)
+    if match["low"] is None:
+        return element if step is None else f"*/{step}"
+    low = _value(match["low"], field, element)
+    if match["high"] is None:
+        return _value_with_step(low, step, element, field)
+    high = _value(match["high"], field, element)
+    if low == high or (field is DAY_OF_WEEK and (low, high) == (7, 0)):
+        raise field.refuse(element, f"is a range of one value; write {match['low']} alone")
+    if low > high and step is not None:
+        raise field.refuse(element, "has a step on a range that wraps; list the values instead")
+    return f"{low}-{high}" if step is None else f"{low}-{high}/{step}"
+
+
+def _value_with_step(low: int, step: int | None, element: str, field: Field) -> str:
+    if step is None:
+        return str(low)
+    if field is DAY_OF_WEEK:
+        raise field.refuse(element, "has a step on one day; write a range, as in 1-5/2, or a list")
+    # croniter reads a range of one value as the whole field.
+    return str(low) if low == field.high else f"{low}-{field.high}/{step}"
+
+
+def _step(text: str | None, element: str, field: Field) -> int | None:
+    if text is None:
+        return None
+    step = int(text)
+    if not 1 <= step <= field.high:
+        raise field.refuse(element, f"has the step {step}, which must be within 1-{field.high}")
+    return step
+
+
+def _value(text: str, field: Field, element: str | None = None) -> int:
+    """A number or a name as a number. Raises ``InvalidRule``."""
+    if text in field.names:
+        return field.names.index(text) + (field is MONTH)
+    if not text.isdigit():
+        raise _foreign(element or text, field)
+    if not field.low <= int(text) <= field.high:
+        place = f" in {element!r}" if element not in (None, text) else ""
+        raise field.refuse(text, f"is outside {field.span}{place}")
+    return int(text)
+
+
+def _foreign(element: str, field: Field) -> InvalidRule:
+    """The refusal of what is no element of this dialect, with what to write instead where that is known."""
+    own = {DAY_OF_MONTH: _FOREIGN_DAYS, DAY_OF_WEEK: _FOREIGN_WEEKDAYS}.get(field, ())
+    for pattern, why in (*own, *_FOREIGN):
+        if pattern.fullmatch(element):
+            return field.refuse(element, why)
+    if field.names and element[:3] in field.names and element.isalpha():
+        return field.refuse(element, f"is not a name of this field; write {element[:3]}")
+    return field.refuse(element, f"is not a value, a range or a step of {field.span}")
+
+
+def _spec(plain: str, both: bool, *, stepped: bool) -> Spec:
+    """What croniter reads from a text that the grammar let pass."""
+    try:
+        expanded, special = croniter.expand(plain)[:2]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        # Its message can be a traceback with the paths of files.
+        raise _refuse(f"the cron expression {plain!r} cannot be read") from None
+    minutes, hours, days, months, weekdays = (
+        _numbers(found, field) for found, field in zip(expanded, FIELDS, strict=True)
     )
     spec = Spec(
-        times=tuple(sorted(hour * 60 + minute for hour in hours for minute in minutes)),
-        months=months,
+        text=plain,
+        minutes=tuple(sorted(minutes)),
+        hours=tuple(sorted(hours)),
         days=days,
         last_day="l" in expanded[2],
-        weekdays=frozenset() if nth else frozenset(day % 7 for day in weekdays),
-        nth=nth,
-        both=fields[2].startswith("*") or fields[4].startswith("*"),
-        interval="*" in fields[1] or "/" in fields[1] or len(hours) == 24,
+        months=months,
+        weekdays=frozenset() if special else frozenset(day % 7 for day in weekdays),
+        nth=frozenset(
+            (day % 7, 0 if which == "l" else int(which))
+            for day, several in special.items()
+            for which in several
+        ),
+        both=both,
+        interval=stepped or len(hours) == 24,
     )
-    _refuse_never(spec, fields)
+    _refuse_if_never(spec)
     return spec
 
 
-def _values(values: list[int | str], field: Field) -> frozenset[int]:
-    if "*" in values:
+def _numbers(found: list[int | str], field: Field) -> frozenset[int]:
+    if "*" in found:
         return frozenset(range(field.low, field.high + 1))
-    return frozenset(value for value in values if isinstance(value, int))
+    return frozenset(number for number in found if isinstance(number, int))
 
 
-def _refuse_never(spec: Spec, fields: list[str]) -> None:
-    """Refuse a rule that no date can match; 2000 to 2060 hold every kind of year."""
-    for year in range(2000, 2061):
-        for month in spec.months:
-            if days_of(spec, year, month):
-                return
-    raise InvalidRule(
-        f"no date matches day of month {fields[2]}, month {fields[3]}, day of week {fields[4]}: "
-        "it would never fire",
-        field="expression",
-    )
+@lru_cache(maxsize=1)
+def _kinds_of_month() -> dict[int, frozenset[tuple[int, int]]]:
+    """For each month, the weekdays that it can begin with and its lengths: 2000 to 2060 hold every kind of year."""
+    return {
+        month: frozenset(monthrange(year, month) for year in range(2000, 2061))
+        for month in range(1, 13)
+    }
+
+
+def _refuse_if_never(spec: Spec) -> None:
+    kinds = _kinds_of_month()
+    if not any(spec.days_of(*kind) for month in spec.months for kind in kinds[month]):
+        day, month, weekday = spec.text.split()[2:]
+        on = "" if weekday == "*" else f" on day of week {weekday}"
+        raise _refuse(f"no date matches: there is never a day of month {day} in month {month}{on}")

@@ -1,209 +1,109 @@
-"""From readings of a clock to instants: the walk over dates. Instants here are whole seconds since the epoch, UTC.
+"""The walk: from the readings of a timetable to instants, era by era of a zone's clock.
 
-On an ordinary day the offset is constant, and a look-up and a bisection answer. A day with a change of clock is
-enumerated: each reading that the rule names is compared with both of its possible offsets.
+Within an era the offset is constant, so a reading is an instant by subtraction, and counting is multiplication. What is
+special happens where an era begins: the clock may have jumped over readings, or may show some of them again.
+Instants are whole seconds, UTC, on the scale of :mod:`.zones`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
-from itertools import pairwise
-from typing import Final
 
-from .cron import Spec, days_of
-from .zones import gap_end, ordinary_offset, resolve_zone, showings
-
-#: A rule that has no occurrence within so many years has none: the longest possible wait is 40.
-HORIZON_YEARS: Final = 50
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
-_FIRST: Final = date.min.toordinal()
-_LAST: Final = date.max.toordinal()
-_DAY_S: Final = 86400
-_MINUTE: Final = timedelta(minutes=1)
+from .timetable import Timetable
+from .zones import HORIZON, Era, era_at
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How a rule is read: what it names, in which zone, and what it does about gaps and repeated stretches."""
+class Walk:
+    """The occurrences of a timetable in a zone.
 
-    spec: Spec
-    zone: str
-    gap: str
-    fold: str
+    ``gap`` says what becomes of readings that the clock jumps over: ``next_valid``: they move to the end of the gap;
+    ``skip``: nothing; ``default``: they move, but those of an interval rule only where the clock does not also name
+    their own instant. ``fold`` says which showings of a repeated reading count: ``first``, ``both``, or by
+    ``default`` both for an interval rule and the first for a fixed one.
+    """
 
+    __slots__ = ("_both", "_gap", "_timetable", "_zone")
 
-def seconds(instant: datetime) -> int:
-    """Whole seconds from the epoch to an aware instant, rounded down."""
-    since = instant - _EPOCH
-    return since.days * _DAY_S + since.seconds
+    def __init__(self, timetable: Timetable, zone: str, gap: str, fold: str) -> None:
+        interval = timetable.spec.interval
+        self._timetable = timetable
+        self._zone = zone
+        self._gap = "cover" if gap == "default" and interval else gap
+        self._both = fold == "both" or (fold == "default" and interval)
 
+    def next_after(self, instant: int) -> int | None:
+        """The first occurrence later than ``instant``; None within 50 years there is none."""
+        era = era_at(self._zone, instant)
+        passed = max(instant + era.offset, self._first_reading(era) - 1)
+        reading = self._timetable.after(passed)
+        while reading is not None and reading - era.offset >= era.end:
+            era = era_at(self._zone, era.end)
+            if era.start > instant + HORIZON:
+                return None
+            if era.gap and self._moved(era):
+                return era.start
+            # What was found stays the next one, unless the clock went back or has jumped over it.
+            earlier, passed = passed, self._first_reading(era) - 1
+            if passed < earlier or passed >= reading:
+                reading = self._timetable.after(passed)
+        return None if reading is None else reading - era.offset
 
-def next_after(reading: Reading, after: int) -> int | None:
-    """The first occurrence later than ``after``, within the horizon."""
-    start = _local_ordinal(reading.zone, after)
-    if start is None:
-        return None
-    while ordinary_offset(reading.zone, start) is None and start > _FIRST:
-        start -= 1
-    for ordinal in _dates(reading.spec, start, after):
-        found = _occurrences(reading, ordinal)
-        position = bisect_right(found, after)
-        if position < len(found):
-            return found[position]
-    return None
+    def last_at_or_before(self, instant: int) -> int | None:
+        """The last occurrence not later than ``instant``; None within 50 years there is none."""
+        era = era_at(self._zone, instant)
+        latest = instant + era.offset
+        reading = self._timetable.at_or_before(latest)
+        while reading is not None and reading < self._first_reading(era):
+            if era.gap and self._moved(era):
+                return era.start
+            if era.start < instant - HORIZON:
+                return None
+            era = era_at(self._zone, era.start - 1)
+            later, latest = latest, era.end - 1 + era.offset
+            if latest > later or latest < reading:
+                reading = self._timetable.at_or_before(latest)
+        return None if reading is None else reading - era.offset
 
+    def count_between(self, start: int, end: int) -> int:
+        """How many occurrences are later than ``start`` and not later than ``end``."""
+        if end <= start:
+            return 0
+        era = era_at(self._zone, start)
+        found, passed = 0, start + era.offset
+        while True:
+            passed = max(passed, self._first_reading(era) - 1)
+            latest = min(end, era.end - 1) + era.offset
+            if latest > passed:
+                found += self._timetable.count(passed, latest)
+            if era.end > end:
+                return found
+            era = era_at(self._zone, era.end)
+            found += era.gap > 0 and self._moved(era)
+            passed = era.start + era.offset - 1
 
-def last_at_or_before(reading: Reading, instant: int) -> int | None:
-    """The last occurrence not later than ``instant``, within the horizon."""
-    start = _local_ordinal(reading.zone, instant)
-    if start is None:
-        return None
-    while ordinary_offset(reading.zone, start) is None and start < _LAST:
-        start += 1
-    for ordinal in _dates_back(reading.spec, start):
-        found = _occurrences(reading, ordinal)
-        position = bisect_right(found, instant)
-        if position:
-            return found[position - 1]
-    return None
+    def _first_reading(self, era: Era) -> int:
+        """The first reading of an era that counts."""
+        return era.start + era.offset if self._both else era.fresh
 
-
-def count_between(reading: Reading, start: int, end: int) -> int:
-    """How many occurrences are later than ``start`` and not later than ``end``: a look-up a day."""
-    first = _local_ordinal(reading.zone, start)
-    last = _local_ordinal(reading.zone, end)
-    if first is None or last is None or end <= start:
-        return 0
-    while ordinary_offset(reading.zone, first) is None and first > _FIRST:
-        first -= 1
-    while ordinary_offset(reading.zone, last) is None and last < _LAST:
-        last += 1
-    total, latest = 0, start
-    for ordinal in _dates(reading.spec, first, end):
-        if ordinal > last:
-            break
-        found = _occurrences(reading, ordinal)
-        low, high = bisect_right(found, latest), bisect_right(found, end)
-        total += max(high - low, 0)
-        if high:
-            # The end of a skipped midnight is the next midnight: the same instant counts once.
-            latest = max(latest, found[high - 1])
-    return total
-
-
-def _local_ordinal(zone: str, instant: int) -> int | None:
-    try:
-        local = (_EPOCH + timedelta(seconds=instant)).astimezone(resolve_zone(zone))
-    except (OverflowError, ValueError):
-        return None
-    return local.toordinal()
-
-
-def _dates(spec: Spec, start: int, after: int) -> Iterator[int]:
-    """The dates from ``start`` on that the rule names, up to the horizon."""
-    day = date.fromordinal(start)
-    year, month, first = day.year, day.month, day.day
-    latest = min(max(year, 1970 + after // 31_556_952) + HORIZON_YEARS, date.max.year)
-    while year <= latest:
-        for number in days_of(spec, year, month):
-            if number >= first:
-                yield date(year, month, number).toordinal()
-        first = 1
-        year, month = (year, month + 1) if month < 12 else (year + 1, 1)
+    def _moved(self, era: Era) -> bool:
+        """Whether readings from the gap take place at its end, and there is no reading at the end itself."""
+        if self._gap == "skip":
+            return False
+        return _moved(self._timetable, era.start + era.offset, era.gap, self._gap == "cover")
 
 
-def _dates_back(spec: Spec, start: int) -> Iterator[int]:
-    day = date.fromordinal(start)
-    year, month, last = day.year, day.month, day.day
-    earliest = max(year - HORIZON_YEARS, date.min.year)
-    while year >= earliest:
-        for number in reversed(days_of(spec, year, month)):
-            if number <= last:
-                yield date(year, month, number).toordinal()
-        last = 31
-        year, month = (year, month - 1) if month > 1 else (year - 1, 12)
+@lru_cache(maxsize=10_000)
+def _moved(timetable: Timetable, end: int, length: int, cover: bool) -> bool:
+    """Whether a reading from the gap of this length moves to its ``end``.
 
-
-def _occurrences(reading: Reading, ordinal: int) -> _Day | tuple[int, ...]:
-    """The occurrences of a date that the rule names, sorted; of a changing day, those of its whole group."""
-    offset = ordinary_offset(reading.zone, ordinal)
-    if offset is None:
-        return _changing(reading, _group_start(reading.zone, ordinal))
-    midnight = (ordinal - _EPOCH_ORDINAL) * _DAY_S - (offset.days * _DAY_S + offset.seconds)
-    return _Day(reading.spec.times, midnight)
-
-
-class _Day:
-    """The occurrences of an ordinary day as a sequence that costs nothing to make."""
-
-    __slots__ = ("_midnight", "_times")
-
-    def __init__(self, times: tuple[int, ...], midnight: int) -> None:
-        self._times = times
-        self._midnight = midnight
-
-    def __len__(self) -> int:
-        return len(self._times)
-
-    def __getitem__(self, position: int) -> int:
-        return self._midnight + self._times[position] * 60
-
-
-def _group_start(zone: str, ordinal: int) -> int:
-    """The first of the changing days in a row around ``ordinal``: a repeated stretch may cross midnight."""
-    while ordinal > _FIRST and ordinary_offset(zone, ordinal - 1) is None:
-        ordinal -= 1
-    return ordinal
-
-
-@lru_cache(maxsize=20_000)
-def _changing(reading: Reading, start: int) -> tuple[int, ...]:
-    """The occurrences of the changing days in a row that begin at ``start``."""
-    zone = resolve_zone(reading.zone)
-    found: set[int] = set()
-    ordinal = start
-    while ordinal <= _LAST and ordinary_offset(reading.zone, ordinal) is None:
-        day = date.fromordinal(ordinal)
-        if reading.spec.matches(day):
-            midnight = datetime.fromordinal(ordinal)
-            for minute in reading.spec.times:
-                _add_showings(found, reading, midnight + minute * _MINUTE, zone)
-        ordinal += 1
-    return tuple(sorted(found))
-
-
-def _add_showings(found: set[int], reading: Reading, shown: datetime, zone: tzinfo) -> None:
-    first, second = showings(shown, zone)
-    if first == second:
-        found.add(_utc(shown - first))
-    elif second < first:
-        found.add(_utc(shown - first))
-        if reading.fold == "both" or (reading.fold == "default" and reading.spec.interval):
-            found.add(_utc(shown - second))
-    elif reading.gap != "skip" and not _made_up_for(reading, shown, second - first):
-        found.add(_utc(gap_end(shown, first, second, zone)))
-
-
-def _made_up_for(reading: Reading, shown: datetime, length: timedelta) -> bool:
-    """Whether a skipped reading of an interval rule takes place at its own instant, under the name it has now."""
-    if reading.gap != "default" or not reading.spec.interval:
+    Where the rule may be covered, a reading does not move if the one a gap's length later is named too: that is the
+    instant which it would have had on an unchanged clock.
+    """
+    if timetable.matches(end):
         return False
-    now_called = shown + length
-    minute = now_called.hour * 60 + now_called.minute
-    return now_called.second == 0 and reading.spec.has(now_called.date(), minute)
-
-
-def _utc(naive: datetime) -> int:
-    return seconds(naive.replace(tzinfo=UTC))
-
-
-def shortest_between(times: tuple[int, ...]) -> int:
-    """The shortest distance, in minutes, between two times of day, midnight crossed included."""
-    steps = [later - earlier for earlier, later in pairwise(times)]
-    steps.append(times[0] + 1440 - times[-1])
-    return min(steps)
+    reading = timetable.after(end - length - 1)
+    while reading is not None and reading < end:
+        if not (cover and timetable.matches(reading + length)):
+            return True
+        reading = timetable.after(reading)
+    return False

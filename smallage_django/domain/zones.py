@@ -1,6 +1,10 @@
-"""IANA zones from the ``tzdata`` package's own files, so that every host computes with the same data.
+"""IANA zones from the ``tzdata`` package's own files, and the eras of their clocks.
 
 ``zoneinfo`` prefers the system's database; two hosts with different ones would make two runs out of one occurrence.
+
+Time is counted here in whole seconds on a scale on which ``seconds // 86400`` is the ordinal of the date, once for
+instants (UTC) and once for readings (what the wall clock of a zone shows): reading = instant + offset. Plain numbers
+never overflow at the ends of the calendar, and comparing them knows nothing of ``fold``.
 """
 
 from __future__ import annotations
@@ -17,14 +21,20 @@ import tzdata
 
 from ..errors import InvalidRule
 
+DAY: Final = 86400
+#: The first and the last second that a ``datetime`` can hold.
+FIRST: Final = DAY
+LAST: Final = (date.max.toordinal() + 1) * DAY - 1
+#: How far ahead a next occurrence or a next change of the clock is looked for, in seconds: 50 years.
+HORIZON: Final = 50 * 366 * DAY
+
 #: Listed, but they mean something else on every machine.
 _NOT_ZONES: Final = frozenset({"localtime", "Factory"})
 _LONGEST_NAME: Final = 64
-_DAY: Final = timedelta(days=1)
-_ZERO: Final = timedelta(0)
-_SECOND: Final = timedelta(seconds=1)
-#: How far ahead the next clock change is looked for.
-_HORIZON_DAYS: Final = 366 * 5
+_ORIGIN: Final = datetime.min.replace(tzinfo=UTC)
+#: Eras are found for so many seconds at a time. The number has no meaning: far less than the time between the
+#: questions of one schedule costs more look-ups, far more costs a longer first look.
+_BLOCK: Final = 400 * DAY
 
 
 class ClockChange(NamedTuple):
@@ -33,6 +43,38 @@ class ClockChange(NamedTuple):
     at: datetime
     before: timedelta
     after: timedelta
+
+
+class Era(NamedTuple):
+    """A stretch of time, from ``start`` up to but not including ``end`` (UTC), in which a zone's offset stays the same.
+
+    ``gap`` is the number of seconds that the clock jumped over at the start. Readings below ``fresh`` have been shown
+    before, in an earlier era. Where nothing happened at the start, ``gap`` is 0 and ``fresh`` the first reading.
+    """
+
+    start: int
+    end: int
+    offset: int
+    gap: int
+    fresh: int
+
+
+def to_seconds(instant: datetime) -> int:
+    """An aware instant, rounded down to whole seconds. Raises ``ValueError`` for anything else."""
+    try:
+        since = instant - _ORIGIN
+    except TypeError:
+        raise ValueError(
+            f"{instant!r} is no instant: an aware datetime is needed, one with a time zone"
+        ) from None
+    return (since.days + 1) * DAY + since.seconds
+
+
+def to_instant(seconds: int) -> datetime | None:
+    """An aware UTC datetime; None beyond the years 1 to 9999."""
+    if FIRST <= seconds <= LAST:
+        return _ORIGIN + timedelta(seconds=seconds - FIRST)
+    return None
 
 
 def zone_data_version() -> str:
@@ -48,113 +90,128 @@ def zone_names() -> frozenset[str]:
 
 
 def resolve_zone(name: object) -> tzinfo:
-    """The zone of an IANA name. Raises ``InvalidRule`` (field ``timezone``) for anything that is none."""
+    """The zone of an IANA name. Raises ``InvalidRule`` (field ``timezone``) for anything that is none.
+
+    Rules and rows keep the name: a zone made from a file can be neither pickled nor copied.
+    """
     if not isinstance(name, str):
         raise InvalidRule(
             f"timezone is {name!r}; it must be an IANA name such as Europe/Berlin", field="timezone"
         )
-    if len(name) > _LONGEST_NAME or name not in zone_names():
-        raise InvalidRule(_unknown(name[:_LONGEST_NAME]), field="timezone")
+    if name not in zone_names():
+        raise InvalidRule(_unknown(name), field="timezone")
     return _load(name)
 
 
-@lru_cache(maxsize=700)
+@lru_cache(maxsize=1000)
 def _load(name: str) -> tzinfo:
     if name == "UTC":
         return UTC
-    resource = files("tzdata.zoneinfo").joinpath(*name.split("/"))
-    with resource.open("rb") as stream:
+    with files("tzdata.zoneinfo").joinpath(*name.split("/")).open("rb") as stream:
         return ZoneInfo.from_file(stream, key=name)
 
 
 def _unknown(name: str) -> str:
     """The refusal of a name, with the zone that may have been meant."""
-    wanted = name.strip().lower()
-    by_end = [zone for zone in zone_names() if zone.lower().rpartition("/")[2] == wanted]
-    whole = [zone for zone in zone_names() if zone.lower() == wanted]
-    close = whole or sorted(by_end) or get_close_matches(name, sorted(zone_names()), 1)
-    hint = f"; did you mean {close[0]}?" if close else "; write an IANA name such as Europe/Berlin"
-    return f"timezone {name!r} is unknown{hint}"
+    if len(name) > _LONGEST_NAME:
+        return (
+            f"timezone {name[:_LONGEST_NAME]!r}... has {len(name)} characters; no zone is that long"
+        )
+    wanted = name.strip().replace(" ", "_").lower()
+    known = sorted(zone_names())
+    whole = [zone for zone in known if zone.lower() == wanted]
+    # Without the slash a legacy link such as Turkey or a place that lies in a folder, Berlin.
+    by_place = [zone for zone in known if zone.lower().endswith("/" + wanted)]
+    close = whole or by_place or get_close_matches(name, known, 1, 0.75)
+    hint = f"did you mean {close[0]}?" if close else "write an IANA name such as Europe/Berlin"
+    return f"timezone {name!r} is unknown; {hint}"
 
 
-@lru_cache(maxsize=200_000)
-def ordinary_offset(name: str, ordinal: int) -> timedelta | None:
-    """The offset that holds from 00:00 to 24:00 of a date; None on a day with a clock change."""
-    zone = _load(name)
-    day = datetime.fromordinal(ordinal)
-    start = day.replace(tzinfo=zone).utcoffset()
-    try:
-        end = (day + _DAY).replace(tzinfo=zone, fold=1).utcoffset()
-    except OverflowError:
-        end = start
-    return start if start == end else None
+def era_at(name: str, instant: int) -> Era:
+    """The era of a zone's clock that an instant (seconds, UTC) lies in. The name must be one that is accepted."""
+    for era in _eras(name, instant // _BLOCK):
+        if instant < era.end:
+            return era
+    raise AssertionError("the eras of a block cover it")  # pragma: no cover
 
 
-def showings(reading: datetime, zone: tzinfo) -> tuple[timedelta, timedelta]:
-    """The offsets of a naive reading's first and second showing; equal where it is shown once.
-
-    The second is smaller where the reading is shown twice, and larger where it is skipped.
-    """
-    first = reading.replace(tzinfo=zone, fold=0).utcoffset()
-    second = reading.replace(tzinfo=zone, fold=1).utcoffset()
-    return first or _ZERO, second or _ZERO
-
-
-def gap_end(reading: datetime, before: timedelta, after: timedelta, zone: tzinfo) -> datetime:
-    """The instant (naive UTC) at which the gap that swallows ``reading`` ends: the moment of the change."""
-    early, late = reading - after, reading - before
-    while late - early > _SECOND:
-        middle = early + (late - early) // 2
-        middle = middle.replace(microsecond=0)
-        if middle <= early:
-            break
-        if _offset_at(middle, zone) == before:
-            early = middle
-        else:
-            late = middle
-    return late
+def first_shown(name: str, reading: int) -> int:
+    """The instant at which a zone's clock shows a reading for the first time; the end of the gap that swallows it."""
+    # No offset has ever reached 16 hours, so the clock has not come to the reading yet.
+    era = era_at(name, reading - 16 * 3600)
+    while era.end + era.offset <= reading:
+        era = era_at(name, era.end)
+    return max(era.start, reading - era.offset)
 
 
 def clock_changes(name: str, after: datetime, count: int) -> list[ClockChange]:
-    """The next ``count`` changes of the zone's clock after an aware instant, at most five years ahead."""
-    zone = resolve_zone(name)
+    """The next ``count`` changes of a zone's clock later than an aware instant, at most 50 years ahead.
+
+    Raises ``InvalidRule`` for a name that is no zone.
+    """
+    resolve_zone(name)
+    start = to_seconds(after)
+    era = era_at(name, start)
     found: list[ClockChange] = []
-    for ordinal in _ordinals(after.astimezone(zone).date()):
-        if ordinary_offset(name, ordinal) is not None:
-            continue
-        change = _change_on(ordinal, zone)
-        if change is not None and change.at > after and (not found or change != found[-1]):
-            found.append(change)
-            if len(found) == count:
-                break
+    while len(found) < count and era.end <= min(start + HORIZON, LAST):
+        following = era_at(name, era.end)
+        at = to_instant(following.start)
+        if at is not None and following.offset != era.offset:
+            before, since = timedelta(seconds=era.offset), timedelta(seconds=following.offset)
+            found.append(ClockChange(at, before, since))
+        era = following
     return found
 
 
-def _ordinals(start: date) -> Iterator[int]:
-    first = max(start.toordinal() - 1, 1)
-    return iter(range(first, min(first + _HORIZON_DAYS, date.max.toordinal())))
+@lru_cache(maxsize=20_000)
+def _eras(name: str, block: int) -> tuple[Era, ...]:
+    """The eras of one block of time, in order. A block's border ends an era too, but then nothing happens at it."""
+    zone = _load(name)
+    start, end = block * _BLOCK, (block + 1) * _BLOCK
+    # A change shortly before the block may repeat readings inside it.
+    early = start - 2 * DAY
+    offset, shown = _offset_at(zone, early), 0
+    found: list[Era] = []
+    gap = 0
+    for change in _changes(zone, early, end):
+        if change > start:
+            found.append(Era(start, change, offset, gap, max(start + offset, shown)))
+            start = change
+        shown = max(shown, change + offset)
+        after = _offset_at(zone, change)
+        gap = max(after - offset, 0) if change == start else 0
+        offset = after
+    found.append(Era(start, end, offset, gap, max(start + offset, shown)))
+    return tuple(found)
 
 
-def _change_on(ordinal: int, zone: tzinfo) -> ClockChange | None:
-    """The change on a local day, found by bisection between the instants at which the day begins and ends."""
-    day = datetime.fromordinal(ordinal)
-    before = day.replace(tzinfo=zone).utcoffset() or _ZERO
-    after = (day + _DAY).replace(tzinfo=zone, fold=1).utcoffset() or _ZERO
-    early, late = day - before - _SECOND, day + _DAY - min(before, after) + _SECOND
-    if _offset_at(early, zone) == _offset_at(late, zone):
-        return None
-    start = _offset_at(early, zone)
-    while late - early > _SECOND:
-        middle = (early + (late - early) // 2).replace(microsecond=0)
-        if middle <= early:
-            break
-        if _offset_at(middle, zone) == start:
-            early = middle
-        else:
+def _changes(zone: tzinfo, start: int, end: int) -> Iterator[int]:
+    """The instants later than ``start`` and before ``end`` at which the offset changes.
+
+    Looks once a day: since 1970 no zone has changed its offset twice within three days.
+    """
+    before = _offset_at(zone, start)
+    for early in range(start, end, DAY):
+        late = min(early + DAY, end - 1)
+        after = _offset_at(zone, late)
+        if after != before:
+            yield _first_with(zone, after, early, late)
+        before = after
+
+
+def _first_with(zone: tzinfo, offset: int, early: int, late: int) -> int:
+    """The first instant with an offset that ``late`` has and ``early`` has not, by bisection."""
+    while late - early > 1:
+        middle = (early + late) // 2
+        if _offset_at(zone, middle) == offset:
             late = middle
-    return ClockChange(late.replace(tzinfo=UTC), start, _offset_at(late, zone))
+        else:
+            early = middle
+    return late
 
 
-def _offset_at(instant: datetime, zone: tzinfo) -> timedelta:
-    """The offset at a naive UTC instant."""
-    return instant.replace(tzinfo=UTC).astimezone(zone).utcoffset() or _ZERO
+def _offset_at(zone: tzinfo, instant: int) -> int:
+    """The offset in seconds. At the ends of the calendar, where local time cannot be told, that of the day inside."""
+    inside = min(max(instant, FIRST + DAY), LAST - DAY)
+    offset = (_ORIGIN + timedelta(seconds=inside - FIRST)).astimezone(zone).utcoffset()
+    return 0 if offset is None else offset.days * DAY + offset.seconds
