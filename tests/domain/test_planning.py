@@ -34,9 +34,7 @@ def decide(
     runs_left: int | None = None,
     limit: int = 1000,
 ) -> Plan:
-    standing = Standing(
-        UID, rule, policies or Policies(), since, ends_at, runs_left, blocker
-    )
+    standing = Standing(UID, rule, policies or Policies(), since, ends_at, runs_left, blocker)
     return plan(standing, outages, now, limit)
 
 
@@ -111,9 +109,7 @@ def test_policy_earliest_runs_the_oldest() -> None:
 def test_policy_all_runs_each_oldest_first_up_to_the_limit() -> None:
     """R040, R043: every missed one, oldest first, and a burst is bounded."""
     now = NOON + 9 * MINUTE
-    policies = Policies(
-        missed=MissedPolicy.ALL, catch_up_limit=4, overlap=OverlapPolicy.ALLOW
-    )
+    policies = Policies(missed=MissedPolicy.ALL, catch_up_limit=4, overlap=OverlapPolicy.ALLOW)
     decided = decide(now, outages=(Outage(NOON - MINUTE, now),), policies=policies)
     assert facts(decided) == [("claimed", "", 1)] * 4 + [("missed", "over_limit", 6)]
     assert [fire.scheduled_for for fire in decided.fires[:4]] == [
@@ -211,18 +207,14 @@ def test_the_end_is_inclusive_and_then_the_schedule_has_ended() -> None:
 
 
 def test_it_stops_after_its_number_of_runs_and_skipped_ones_do_not_count() -> None:
-    decided = decide(
-        NOON + 5 * MINUTE, runs_left=2, policies=Policies(overlap=OverlapPolicy.ALLOW)
-    )
+    decided = decide(NOON + 5 * MINUTE, runs_left=2, policies=Policies(overlap=OverlapPolicy.ALLOW))
     assert (decided.runs, decided.state) == (2, "ended")
     blocked = decide(NOON, runs_left=1, blocker=Blocker(1, "x"))
     assert (blocked.runs, blocked.state) == (0, "")
 
 
 def test_a_pass_decides_a_bounded_number_of_rows_and_says_where_it_stopped() -> None:
-    decided = decide(
-        NOON + 50 * MINUTE, limit=10, policies=Policies(overlap=OverlapPolicy.ALLOW)
-    )
+    decided = decide(NOON + 50 * MINUTE, limit=10, policies=Policies(overlap=OverlapPolicy.ALLOW))
     assert len(decided.fires) == 10
     assert decided.next_due_at == NOON + 10 * MINUTE
 
