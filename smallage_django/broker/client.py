@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -45,10 +45,11 @@ class Client:
         except ResponseError as error:
             if str(error).startswith("FENCED"):
                 raise LeaseLost(f"a later leader has written to the streams: {error}") from error
-            if "READONLY" in str(error):
+            if isinstance(error, ReadOnlyError) or "READONLY" in str(error):
                 # After a fail-over the name may lead elsewhere: only new connections can find out.
                 self.disconnect()
-            raise BrokerUnavailable(f"Redis refuses: {error}") from error
+            kind = type(error).__name__
+            raise BrokerUnavailable(f"Redis refuses ({kind}): {error}") from error
         except (RedisError, OSError) as error:
             raise BrokerUnavailable(f"Redis does not answer: {error}") from error
 
@@ -97,11 +98,13 @@ class Client:
 
 
 class Script:
-    """A Lua file of ``scripts/``."""
+    """A Lua file of ``scripts/``, with what is common to all before it."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.text = (files(__package__) / "scripts" / f"{name}.lua").read_text(encoding="utf-8")
+        folder = files(__package__) / "scripts"
+        self.text = "".join(
+            (folder / f"{part}.lua").read_text(encoding="utf-8") for part in ("common", name)
+        )
         self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 

@@ -9,6 +9,9 @@ from typing import Final
 from ..errors import MalformedEntry
 
 VERSION: Final = b"1"
+#: The last millisecond that a date can say.
+_LAST_INSTANT_MS: Final = 253_402_300_799_999
+_MOST_ATTEMPTS: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,14 @@ def decode(fields: Mapping[bytes, bytes]) -> Envelope:
     payload = fields.get(b"payload")
     if payload is None:
         raise MalformedEntry("payload is missing", field="payload")
+    if not payload and not fields.get(b"payload_ref"):
+        raise MalformedEntry("payload is empty, and payload_ref names no file", field="payload")
     envelope = Envelope(
         id=_text(fields, "id"),
         task=_text(fields, "task"),
         payload=payload,
-        enqueued_at=_number(fields, "enqueued_at"),
-        attempt=_number(fields, "attempt"),
+        enqueued_at=_number(fields, "enqueued_at", _LAST_INSTANT_MS),
+        attempt=_number(fields, "attempt", _MOST_ATTEMPTS),
         payload_ref=_text(fields, "payload_ref", optional=True),
         traceparent=_text(fields, "traceparent", optional=True),
         tracestate=_text(fields, "tracestate", optional=True),
@@ -91,8 +96,11 @@ def _text(fields: Mapping[bytes, bytes], name: str, *, optional: bool = False) -
     return text
 
 
-def _number(fields: Mapping[bytes, bytes], name: str) -> int:
+def _number(fields: Mapping[bytes, bytes], name: str, most: int) -> int:
     text = _text(fields, name)
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise MalformedEntry(f"{name} is {text[:40]!r}; it must be a whole number", field=name)
+    # Decimal digits alone: int() would also take spaces, signs, underscores and the digits of other scripts.
+    if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= most):
+        raise MalformedEntry(
+            f"{name} is {text[:40]!r}; it must be a whole number from 0 to {most}", field=name
+        )
     return int(text)

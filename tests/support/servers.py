@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -63,8 +64,11 @@ class Server:
     is in its append-only file before the answer.
     """
 
-    def __init__(self, kind: Kind = "valkey", *, persistent: bool = False) -> None:
+    def __init__(
+        self, kind: Kind = "valkey", *, persistent: bool = False, options: Sequence[str] = ()
+    ) -> None:
         self.kind = kind
+        self.options = list(options)
         self.persistent = persistent
         self.directory = Path(tempfile.mkdtemp(prefix="smallage-server-"))
         self._binary = binary_of(kind)
@@ -185,6 +189,7 @@ class Server:
         command += ["--dir", str(self.directory), "--dbfilename", "dump.rdb", "--save", ""]
         if self.persistent:
             command += ["--appendonly", "yes", "--appendfsync", "always"]
+        command += self.options
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         self._frozen = False

@@ -6,11 +6,8 @@ local deleted = 0
 for at = 1, #ARGV, 3 do
   local stream, id = KEYS[tonumber(ARGV[at])], ARGV[at + 1]
   -- The group may be gone with all its data, or never have been made; the entry is deleted all the same.
-  redis.pcall('XACK', stream, 'workers', id)
-  local gone = redis.pcall('XDEL', stream, id)
-  if type(gone) == 'number' then
-    deleted = deleted + gone
-  end
+  on_stream('XACK', stream, 'workers', id)
+  deleted = deleted + (on_stream('XDEL', stream, id) or 0)
   redis.call('DEL', ARGV[at + 2])
 end
 return deleted

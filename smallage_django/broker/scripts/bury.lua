@@ -2,8 +2,8 @@
 -- Must not be split: a crash in between would lose the entry, or bury it twice. Asked again, it does nothing.
 -- KEYS  1 stream · 2 dead letters · 3 liveness key   ARGV  1 entry id · fields and values to keep
 -- returns 1 if it was buried now, 0 if it is not pending (any more)
-local pending = redis.pcall('XPENDING', KEYS[1], 'workers', ARGV[1], ARGV[1], 1)
-if type(pending) ~= 'table' or pending.err or #pending == 0 then
+local pending = on_stream('XPENDING', KEYS[1], 'workers', ARGV[1], ARGV[1], 1)
+if not pending or #pending == 0 then
   return 0
 end
 local time = redis.call('TIME')

@@ -5,12 +5,13 @@
 local back = 0
 for at = 3, #ARGV, 3 do
   local stream, id = KEYS[tonumber(ARGV[at])], ARGV[at + 1]
-  local pending = redis.pcall('XPENDING', stream, 'workers', id, id, 1, ARGV[1])
-  if type(pending) == 'table' and not pending.err and #pending == 1 then
+  local pending = on_stream('XPENDING', stream, 'workers', id, id, 1, ARGV[1])
+  if pending and #pending == 1 then
     redis.call('XCLAIM', stream, 'workers', ARGV[1], 0, id, 'IDLE', ARGV[2],
       'RETRYCOUNT', pending[1][4], 'JUSTID')
+    -- Only then: where another has taken the entry over, the key tells of the other.
+    redis.call('DEL', ARGV[at + 2])
     back = back + 1
   end
-  redis.call('DEL', ARGV[at + 2])
 end
 return back

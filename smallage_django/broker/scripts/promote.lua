@@ -7,18 +7,11 @@
 --       per row: stream number, lost entry or '', number of fields and values, fields and values
 -- returns per row the new entry id, or '<stream>|<entry id>' where the marker knew one, or '!<error>'
 local MOST_TOKENS = 16
--- Replies by which the server as a whole refuses to write: nothing is wrong with the row that met it.
-local REFUSALS = {'OOM ', 'MISCONF ', 'READONLY ', 'NOREPLICAS ', 'NOPERM ', 'CLUSTERDOWN ', 'LOADING ', 'MASTERDOWN '}
 
-local function refused(message)
-  for _, refusal in ipairs(REFUSALS) do
-    -- Redis 6.2 puts the place in the script before the code.
-    local at = string.find(message, refusal, 1, true)
-    if at == 1 or (at and string.find(message, '@user_script', 1, true) == 1) then
-      return string.sub(message, at)
-    end
-  end
-  return nil
+-- Whether an error is of this one row. Any other is held against the row only if the server took another one.
+local function of_row(err)
+  return string.find(err, '^WRONGTYPE') or string.find(err, 'too large', 1, true)
+    or string.find(err, 'last possible ID', 1, true)
 end
 
 local fence = tonumber(ARGV[1])
@@ -37,6 +30,7 @@ local first_set = first_wake + wakes
 local sets = #KEYS - first_set
 local at = 6 + streams + sets
 local replies, added = {}, {}
+local accepted, refusal = false, nil
 for row = 1, rows do
   local number, lost, width = tonumber(ARGV[at]), ARGV[at + 1], tonumber(ARGV[at + 2])
   local stream, marker = KEYS[first_stream + number], KEYS[2 + row]
@@ -45,20 +39,24 @@ for row = 1, rows do
     replies[row] = known
   else
     local entry = redis.pcall('XADD', stream, '*', unpack(ARGV, at + 3, at + 2 + width))
-    if type(entry) == 'table' and entry.err then
-      local refusal = refused(entry.err)
-      if refusal then
-        return redis.error_reply(refusal)
+    local err = failure(entry)
+    if err then
+      replies[row] = '!' .. err
+      if not of_row(err) then
+        refusal = refusal or err
       end
-      replies[row] = '!' .. entry.err
     else
       redis.call('SET', marker, stream .. '|' .. entry, 'PX', ttl)
       replies[row] = entry
+      accepted = true
       local wake = tonumber(ARGV[5 + number])
       added[wake] = (added[wake] or 0) + 1
     end
   end
   at = at + 3 + width
+end
+if refusal and not accepted then
+  return redis.error_reply(refusal)
 end
 -- From here on a failure costs a little time and no entry: guarded, so that the receipts get home.
 for wake, count in pairs(added) do

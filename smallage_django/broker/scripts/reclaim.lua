@@ -35,8 +35,8 @@ local function sweep(stream, idle, own)
     if own then
       question[#question + 1] = consumer
     end
-    local pending = redis.pcall(unpack(question))
-    if type(pending) ~= 'table' or pending.err or #pending == 0 then
+    local pending = on_stream(unpack(question))
+    if not pending or #pending == 0 then
       return
     end
     for _, item in ipairs(pending) do

@@ -5,8 +5,8 @@
 local renewed = 0
 for at = 3, #ARGV, 3 do
   local stream, id = KEYS[tonumber(ARGV[at])], ARGV[at + 1]
-  local pending = redis.pcall('XPENDING', stream, 'workers', id, id, 1, ARGV[1])
-  if type(pending) == 'table' and not pending.err and #pending == 1 then
+  local pending = on_stream('XPENDING', stream, 'workers', id, id, 1, ARGV[1])
+  if pending and #pending == 1 then
     redis.call('SET', ARGV[at + 2], ARGV[1], 'PX', ARGV[2])
     renewed = renewed + 1
   end

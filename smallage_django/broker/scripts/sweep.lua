@@ -3,17 +3,16 @@
 -- KEYS  streams   ARGV  1 idle time in ms   returns how many were removed
 local removed = 0
 for _, stream in ipairs(KEYS) do
-  local consumers = redis.pcall('XINFO', 'CONSUMERS', stream, 'workers')
-  if type(consumers) == 'table' and not consumers.err then
-    for _, flat in ipairs(consumers) do
-      local facts = {}
-      for i = 1, #flat, 2 do
-        facts[flat[i]] = flat[i + 1]
-      end
-      if facts.pending == 0 and facts.idle >= tonumber(ARGV[1]) then
-        redis.call('XGROUP', 'DELCONSUMER', stream, 'workers', facts.name)
-        removed = removed + 1
-      end
+  -- Asked of a stream that is gone, XINFO has an error of another kind.
+  local consumers = redis.call('EXISTS', stream) == 1 and on_stream('XINFO', 'CONSUMERS', stream, 'workers')
+  for _, flat in ipairs(consumers or {}) do
+    local facts = {}
+    for i = 1, #flat, 2 do
+      facts[flat[i]] = flat[i + 1]
+    end
+    if facts.pending == 0 and facts.idle >= tonumber(ARGV[1]) then
+      redis.call('XGROUP', 'DELCONSUMER', stream, 'workers', facts.name)
+      removed = removed + 1
     end
   end
 end

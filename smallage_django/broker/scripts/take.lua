@@ -39,16 +39,21 @@ end
 local function take(suffix)
   local stream = prefix .. 'q:' .. suffix
   local answer = read(stream)
-  if type(answer) == 'table' and answer.err and string.find(answer.err, 'NOGROUP', 1, true) then
+  local err = failure(answer)
+  if err and string.find(err, '^NOGROUP') then
     -- From the beginning: what was added before anyone read, or came back after a loss, is work too.
     local made = redis.pcall('XGROUP', 'CREATE', stream, 'workers', '0', 'MKSTREAM')
-    answer = made.err and made or read(stream)
+    err = failure(made)
+    if not err then
+      answer = read(stream)
+      err = failure(answer)
+    end
   end
-  if type(answer) ~= 'table' then
+  if err then
+    failures[#failures + 1] = {stream, err}
     return
   end
-  if answer.err then
-    failures[#failures + 1] = {stream, answer.err}
+  if type(answer) ~= 'table' then
     return
   end
   for _, entry in ipairs(answer[1] and answer[1][2] or {}) do
@@ -64,6 +69,12 @@ for _, spot in ipairs(order) do
     if left > 0 then
       take(spot.name .. ':' .. (n + turn) % shards)
     end
+  end
+end
+for _, pair in ipairs(failures) do
+  -- With entries in hand the answer must get home; without, a server that refuses is to be told from an idle one.
+  if #taken == 0 and not string.find(pair[2], '^WRONGTYPE') then
+    return redis.error_reply(pair[2])
   end
 end
 return {taken, failures}
