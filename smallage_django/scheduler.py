@@ -201,7 +201,7 @@ class Scheduler:
         report.promoted += len(fired.orders)
         report.expired += fired.expired
         for broken in fired.broken:
-            logger.error("schedule %s; it is marked broken", broken)
+            logger.error("%s; it is put aside", broken)
         report.broken.extend(fired.broken)
 
     def _full_queues(self, lead: _Lead) -> frozenset[str]:

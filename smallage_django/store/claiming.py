@@ -17,8 +17,10 @@ from .bulk.drafts import Mark
 from .bulk.selection import bulk_of
 from .guard import guarded
 from .orders import ORDERED, order_of
+from .reading import UNREADABLE_ROW, read_rows
 from .surveying import survey
 
+_READ: Final = ("id", "due_at", "start_deadline_at", "first_started_at", "kind")
 _EXPIRABLE: Final = tuple(sorted(state.value for state in CLAIMABLE & sources(State.EXPIRED)))
 
 
@@ -39,15 +41,15 @@ class Claiming:
         """Claim one batch of due runs; what is too late to start expires instead. See the port."""
         with transaction.atomic(using=self.alias):
             due = self._lockable_runs().claimable(now).exclude(queue__in=list(full_queues))
-            rows = list(
-                due.only("id", "start_deadline_at", "first_started_at", "kind", *ORDERED)[:limit]
-            )
+            rows, unreadable = self._read(due, now, limit)
             late = [run for run in rows if _too_late(run, now)]
             expired = self._expire(late, now)
             rows = [run for run in rows if not _too_late(run, now)]
             self._claim(rows, tuple(sorted(CLAIMABLE)), now, fence)
         orders = [_order(run) for run in rows]
-        return Fired(orders, expired=expired, examined=len(rows) + len(late))
+        told = [f"run {pk}: {UNREADABLE_ROW}" for pk in unreadable]
+        examined = len(rows) + len(late) + len(unreadable)
+        return Fired(orders, expired=expired, examined=examined, broken=told)
 
     @guarded
     def recover_claims(
@@ -56,7 +58,7 @@ class Claiming:
         """Take over old claims under this fence. See the port."""
         with transaction.atomic(using=self.alias):
             old = self._lockable_runs().in_state(State.CLAIMED).filter(claimed_at__lt=before)
-            rows = list(old.order_by("-priority", "due_at", "id").only("id", *ORDERED)[:limit])
+            rows, _ = self._read(old.order_by("-priority", "due_at", "id"), now, limit)
             self._claim(rows, (State.CLAIMED,), now, fence)
         return [_order(run) for run in rows]
 
@@ -96,6 +98,23 @@ class Claiming:
                 )
             )
         return failed
+
+    def _read(self, runs: Any, now: datetime, limit: int) -> tuple[list[Run], list[int]]:
+        """Rows of a query, and the ids of those that have just failed because they cannot be read."""
+        rows, unreadable = read_rows(runs.only(*_READ, *ORDERED), limit)
+        unreadable += [run.pk for run in rows if run.due_at is None or run.scheduled_for is None]
+        if unreadable:
+            Run.objects.using(self.alias).filter(
+                pk__in=unreadable, state__in=[state.value for state in sources(State.FAILED)]
+            ).update(
+                state=State.FAILED.value,
+                reason_code=Reason.UNWRITABLE.value,
+                reason=UNREADABLE_ROW,
+                error=UNREADABLE_ROW,
+                finished_at=now,
+            )
+        put_aside = set(unreadable)
+        return [run for run in rows if run.pk not in put_aside], unreadable
 
     def _lockable_runs(self) -> Any:
         features = connections[self.alias].features

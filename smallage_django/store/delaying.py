@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connections, transaction
+from django.db.models import Q
 
 from ..domain import identity
 from ..domain.lifecycle import Kind, Reason, State
@@ -19,6 +20,7 @@ from .bulk.drafts import RunDraft
 from .bulk.selection import bulk_of
 from .guard import guarded
 from .orders import order_of
+from .reading import UNREADABLE_ROW, read_rows
 
 
 class Delaying:
@@ -38,10 +40,14 @@ class Delaying:
                 DelayedRun.objects.using(self.alias)
                 .select_for_update(skip_locked=features.has_select_for_update_skip_locked)
                 .due(now)
+                .annotate(bounded=Q(deadline__isnull=False))
             )
-            rows: Sequence[DelayedRun] = list(due[:limit])
+            rows, unreadable = _read(due, limit)
+            self._put_aside(unreadable)
+            examined = len(rows) + len(unreadable)
+            told = [f"delayed run {pk}: {UNREADABLE_ROW}" for pk in unreadable]
             if not rows:
-                return Fired()
+                return Fired(examined=examined, broken=told)
             drafts = [_draft(row, now, fence, full_queues) for row in rows]
             ids = bulk.insert_runs(connection, drafts)
             settled = bulk.settle_delayed(connection, _settlements(rows, drafts, ids))
@@ -51,7 +57,23 @@ class Delaying:
             if draft.state == State.CLAIMED.value and draft.fire_id in ids
         ]
         expired = sum(draft.state == State.EXPIRED.value for draft in drafts)
-        return Fired(orders, inserted=settled, expired=expired, examined=len(rows))
+        return Fired(orders, settled, expired, examined, told)
+
+    def _put_aside(self, unreadable: Sequence[int]) -> None:
+        """Cancel promises that cannot be read, with the reason; their rows stay for whoever mends them."""
+        if unreadable:
+            DelayedRun.objects.using(self.alias).filter(
+                pk__in=unreadable, state=DelayedState.WAITING.value
+            ).update(state=DelayedState.CANCELLED.value, key=None, reason=UNREADABLE_ROW)
+
+
+def _read(due: Any, limit: int) -> tuple[list[DelayedRun], list[int]]:
+    """Due rows, and the ids of those with an instant that is set and cannot be read."""
+    rows, unreadable = read_rows(due, limit)
+    spoilt = {
+        row.pk for row in rows if row.run_at is None or (row.bounded and row.deadline is None)
+    }
+    return [row for row in rows if row.pk not in spoilt], [*unreadable, *sorted(spoilt)]
 
 
 def _settlements(

@@ -25,13 +25,14 @@ from .orders import order_of
 from .reading import (
     BROKEN,
     COLUMNS,
+    UNREADABLE_ROW,
     ScheduleRow,
     check_arguments,
     policies_of,
     read_rows,
     standing_of,
 )
-from .standing import UNREADABLE_ROW, mark_broken
+from .standing import mark_broken
 
 #: Passes follow one another within seconds: only a batch that waited for longer can hold a missed occurrence.
 _RECENT: Final = timedelta(seconds=2)
@@ -86,7 +87,7 @@ class Firing:
             orders=_orders(drafts, ids),
             inserted=len(ids),
             examined=limit if owing else len(rows) + len(unreadable),
-            broken=[f"{pk}: {reason}" for pk, reason in batch.broken.items()],
+            broken=[f"schedule {pk}: {reason}" for pk, reason in batch.broken.items()],
         )
 
     def _due(self, now: datetime, limit: int) -> tuple[list[tuple[Any, ...]], list[int]]:
@@ -103,7 +104,11 @@ class Firing:
             .filter(is_stale=False)
             .annotate(revision=Subquery(latest))
         )
-        return read_rows(due, (*COLUMNS, "revision"), limit)
+        rows, unreadable = read_rows(due.values_list(*COLUMNS, "revision"), limit)
+        at = COLUMNS.index("next_due_at")
+        # SQLite's text can hold what is due in its order and reads as None.
+        unreadable += [row[0] for row in rows if row[at] is None]
+        return [row for row in rows if row[at] is not None], unreadable
 
     def _outages(self, rows: Sequence[tuple[Any, ...]], now: datetime) -> Sequence[OutageValue]:
         at = COLUMNS.index("next_due_at")

@@ -42,10 +42,13 @@ class Claimed(Protocol):
 def order_of(
     run: Claimed, run_id: int, *, attempt: int = 0, promotion: int = 0, lost_entry: str = ""
 ) -> Order:
-    """The order of a claimed run. A payload above ``MAX_PAYLOAD`` stays in the row, and the entry says so."""
-    payload = payload_of(run.task, run.args, run.kwargs)
-    reference = ""
-    if len(payload) > config().max_payload:
+    """The order of a claimed run.
+
+    A payload above ``MAX_PAYLOAD`` stays in the row, and the entry says so. Arguments of a shape that no entry can hold
+    do too: it is the worker that tells what is wrong with them.
+    """
+    payload, reference = _payload(run), ""
+    if payload is None or len(payload) > config().max_payload:
         payload, reference = b"", f"row:{run.fire_id}"
     envelope = Envelope(
         id=run.fire_id,
@@ -57,3 +60,10 @@ def order_of(
         traceparent=run.traceparent,
     )
     return Order(run_id, promotion, run.queue, run.priority, envelope, lost_entry)
+
+
+def _payload(run: Claimed) -> bytes | None:
+    try:
+        return payload_of(run.task, run.args, run.kwargs)
+    except (TypeError, ValueError, LookupError):
+        return None

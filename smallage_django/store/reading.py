@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,8 @@ from ..domain.recurrence import Cron, Every, Rule, resolve_zone
 from ..errors import InvalidConfiguration, InvalidRule, UnknownTask, UsageError
 from ..models import ScheduleKind
 
+#: Why a row is put aside whose columns the driver cannot turn into Python values.
+UNREADABLE_ROW: Final = "a column of this row holds a value that cannot be read"
 #: What reading a row may raise where SQL put something into it that Python cannot hold (year 10000, infinity, no JSON).
 UNREADABLE: Final = (DatabaseError, ValueError, OverflowError, TypeError)
 
@@ -68,25 +70,23 @@ COLUMNS: Final = ScheduleRow._fields
 _INSTANTS: Final = ("anchor", "paused_until", "starts_at", "ends_at", "created_at")
 
 
-def read_rows(
-    queryset: Any, columns: Sequence[str], limit: int
-) -> tuple[list[tuple[Any, ...]], list[int]]:
-    """The first rows of a query, as tuples, and the ids of those that cannot be read at all.
+def read_rows(queryset: Any, limit: int) -> tuple[list[Any], list[int]]:
+    """The first rows of a query, and the ids of those that cannot be read at all.
 
     The whole batch is read at once; only where that fails is it read row by row, so that one bad row costs nothing
     but itself.
     """
     try:
         with transaction.atomic(using=queryset.db):
-            return list(queryset.values_list(*columns)[:limit]), []
+            return list(queryset[:limit]), []
     except UNREADABLE:
         ids = list(queryset.values_list("pk", flat=True)[:limit])
-    rows: list[tuple[Any, ...]] = []
+    rows: list[Any] = []
     unreadable: list[int] = []
     for pk in ids:
         try:
             with transaction.atomic(using=queryset.db):
-                rows += queryset.filter(pk=pk).values_list(*columns)
+                rows += queryset.filter(pk=pk)
         except UNREADABLE:
             unreadable.append(pk)
     return rows, unreadable

@@ -20,6 +20,7 @@ from .guard import guarded
 from .reading import (
     BROKEN,
     COLUMNS,
+    UNREADABLE_ROW,
     ScheduleRow,
     check_arguments,
     check_instants,
@@ -29,8 +30,6 @@ from .reading import (
     rule_of,
 )
 
-#: Why a row is broken whose columns the driver cannot turn into Python values.
-UNREADABLE_ROW: Final = "a column of this row holds a value that cannot be read"
 _READ: Final = (*COLUMNS, "set_in_sql")
 _INSTANT: Final = timedelta(microseconds=1)
 _WAITING: Final = (State.PENDING.value, State.HELD.value)
@@ -55,7 +54,7 @@ class Standings:
         """Plan changed schedules anew, from now on; new ones from their creation. See the port."""
         with transaction.atomic(using=self.alias):
             stale = self._lockable().filter(is_stale=True).order_by("id")
-            rows, unreadable = read_rows(stale, _READ, limit)
+            rows, unreadable = read_rows(stale.values_list(*_READ), limit)
             decided, broken = _stand_all(rows, now)
             broken |= dict.fromkeys(unreadable, UNREADABLE_ROW)
             self._write(decided)
@@ -69,7 +68,7 @@ class Standings:
         """Plan broken schedules anew whose task, zone or rule is all right by now. See the port."""
         with transaction.atomic(using=self.alias):
             broken = self._lockable().filter(state=ScheduleState.BROKEN.value).order_by("id")
-            rows, _ = read_rows(broken, _READ, limit)
+            rows, _ = read_rows(broken.values_list(*_READ), limit)
             decided, _ = _stand_all(rows, now)
             self._write(decided)
         return len(decided)

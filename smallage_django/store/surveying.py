@@ -34,12 +34,11 @@ def survey(alias: str) -> Survey:
         with connection.cursor() as cursor:
             cursor.execute(_SURVEY)
             row = cursor.fetchone()
+        instants = [_instant(value, connection) for value in row[:5]]
     except (DataError, ValueError, OverflowError):
         # Some row holds an instant that Python cannot read: look at everything, and the bad row is found and marked.
         return Survey(_LONG_AGO, _LONG_AGO, _LONG_AGO, _LONG_AGO, stale=True)
-    schedule, delayed, pending, retrying, claimed = (
-        _instant(value, connection) for value in row[:5]
-    )
+    schedule, delayed, pending, retrying, claimed = instants
     due = min((at for at in (pending, retrying) if at is not None), default=None)
     return Survey(schedule, delayed, due, claimed, bool(row[5]))
 
