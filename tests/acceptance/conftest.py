@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 
 from tests.support.database_url import url_from_database
+from tests.support.ledger import Ledger
 from tests.support.processes import Processes
 from tests.support.servers import Server
 
@@ -53,3 +54,10 @@ def processes(
     )
     yield started
     started.close()
+
+
+@pytest.fixture
+def ledger(processes: Processes) -> Ledger:
+    """The accounts of what this test's processes do."""
+    env = processes.env
+    return Ledger(env["SMALLAGE_REDIS_URL"], env["SMALLAGE_NAMESPACE"])
