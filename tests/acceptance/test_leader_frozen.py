@@ -30,7 +30,8 @@ def test_a_leader_that_was_stopped_past_its_lease_steps_down_and_doubles_nothing
         terms = LeaderTerm.objects.count()
         freeze_between_writes(frozen)
         assert ledger.leader(other) is other
-        wait_until(lambda at=Run.objects.count(): Run.objects.count() > at, 30, message=ledger.tell)
+        at = Run.objects.count() + 1
+        wait_until(lambda at=at: Run.objects.count() >= at, 30, message=ledger.tell)
         frozen.resume()
         frozen.wait_for_output(r"term \d+ is over: ")
         assert LeaderTerm.objects.count() == terms + 1

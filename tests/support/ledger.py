@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 import redis
@@ -163,5 +164,5 @@ def one_offs(
 def assert_every_second(runs: Collection[Run]) -> None:
     """Hold that the runs of one schedule account for each second between the first and the last of them."""
     at = sorted(run.scheduled_for for run in runs)
-    gaps = {later - earlier for earlier, later in zip(at, at[1:], strict=False)}
+    gaps = {later - earlier for earlier, later in pairwise(at)}
     assert gaps <= {timedelta(seconds=1)}, gaps
