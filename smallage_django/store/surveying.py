@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from django.db import DataError, connections
@@ -14,14 +15,12 @@ from ..ports import Survey
 
 _RUN = Run._meta.db_table
 _SCHEDULE = Schedule._meta.db_table
-#: Each part is answered by an index alone.
-_SURVEY: Final = (
-    f"SELECT (SELECT MIN(next_due_at) FROM {_SCHEDULE}), "  # noqa: S608 - names of our own tables
-    f"(SELECT MIN(run_at) FROM {DelayedRun._meta.db_table} WHERE state = 'waiting'), "
-    f"(SELECT MIN(due_at) FROM {_RUN} WHERE state = 'pending'), "
-    f"(SELECT MIN(due_at) FROM {_RUN} WHERE state = 'retrying'), "
-    f"(SELECT MIN(claimed_at) FROM {_RUN} WHERE state = 'claimed'), "
-    f"EXISTS(SELECT 1 FROM {_SCHEDULE} WHERE is_stale)"
+_INSTANTS: Final = (
+    f"SELECT MIN(next_due_at) FROM {_SCHEDULE}",  # noqa: S608 - names of our own tables
+    f"SELECT MIN(run_at) FROM {DelayedRun._meta.db_table} WHERE state = 'waiting'",  # noqa: S608
+    f"SELECT MIN(due_at) FROM {_RUN} WHERE state = 'pending'",  # noqa: S608
+    f"SELECT MIN(due_at) FROM {_RUN} WHERE state = 'retrying'",  # noqa: S608
+    f"SELECT MIN(claimed_at) FROM {_RUN} WHERE state = 'claimed'",  # noqa: S608
 )
 _INSTANT: Final = InstantField()
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,7 +31,7 @@ def survey(alias: str) -> Survey:
     connection = connections[alias]
     try:
         with connection.cursor() as cursor:
-            cursor.execute(_SURVEY)
+            cursor.execute(_statement(connection.vendor))
             row = cursor.fetchone()
         instants = [_instant(value, connection) for value in row[:5]]
     except (DataError, ValueError, OverflowError):
@@ -41,6 +40,16 @@ def survey(alias: str) -> Survey:
     schedule, delayed, pending, retrying, claimed = instants
     due = min((at for at in (pending, retrying) if at is not None), default=None)
     return Survey(schedule, delayed, due, claimed, bool(row[5]))
+
+
+@lru_cache(maxsize=4)
+def _statement(vendor: str) -> str:
+    """One SELECT; each part of it is answered by an index alone."""
+    # MySQL's driver reads its zero date as None: as text it is told apart from nothing.
+    part = "CAST(({}) AS CHAR)" if vendor == "mysql" else "({})"
+    parts = [part.format(sql) for sql in _INSTANTS]
+    parts.append(f"EXISTS(SELECT 1 FROM {_SCHEDULE} WHERE is_stale)")  # noqa: S608
+    return f"SELECT {', '.join(parts)}"
 
 
 def _instant(value: Any, connection: BaseDatabaseWrapper) -> datetime | None:
