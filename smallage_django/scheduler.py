@@ -20,7 +20,7 @@ from .domain.planning import Outage
 from .domain.trouble import Trouble
 from .errors import LeaseLost, Unavailable
 from .maintenance import EVERY, Maintenance
-from .ports import Clock, Fired, Order, PassReport, SchedulerBroker, SchedulerStore
+from .ports import Clock, Fired, Order, PassReport, SchedulerBroker, SchedulerStore, Survey
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class Scheduler:
                 break
         due_at = survey.next_due_at()
         if due_at is not None and due_at <= now:
-            report.more = self._work_off(lead, report, until) or survey.stale
+            report.more = self._work_off(lead, report, until, survey) or survey.stale
             due_at = self._store.survey().next_due_at()
         self._next_due_at = due_at
         # When the pass ended, not when it began: a slow pass is no outage.
@@ -176,11 +176,19 @@ class Scheduler:
         lead.last_pass_at = max(now, ended)
         self._store.record_pass(epoch, lead.last_pass_at, lead.incarnation)
 
-    def _work_off(self, lead: _Lead, report: PassReport, until: float) -> bool:
+    def _work_off(self, lead: _Lead, report: PassReport, until: float, survey: Survey) -> bool:
         """Fire and claim in batches until nothing is due or the time is up; whether something is left."""
         now, epoch, batch = report.now, lead.trust.epoch, self._options.batch
         lead.waiting = self._broker.backlog(self._queues)
-        steps = [self._store.fire_delayed, self._store.fire_schedules, self._store.claim_due]
+        steps = [
+            step
+            for step, due_at in (
+                (self._store.fire_delayed, survey.delayed_due_at),
+                (self._store.fire_schedules, survey.schedule_due_at),
+                (self._store.claim_due, survey.run_due_at),
+            )
+            if due_at is not None and due_at <= now
+        ]
         while steps:
             for step in list(steps):
                 self._keep_lead()
