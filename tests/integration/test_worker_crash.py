@@ -7,9 +7,6 @@ them, and after it did but before the answer was read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -17,46 +14,11 @@ from smallage_django.models import Attempt, Heartbeat, Run
 from smallage_django.runner import InlineRunner
 from smallage_django.worker import Worker
 from tests.app.models import Effect
+from tests.support.fate import Died, Fate, Mortal
 from tests.support.memory_broker import MemoryBroker
 from tests.support.site import Site
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class Died(BaseException):
-    """The process is gone: nothing catches this."""
-
-
-@dataclass
-class Fate:
-    """Counts calls and ends the process at the chosen one."""
-
-    at: int
-    after: bool
-    calls: int = 0
-    last: str = ""
-
-    def meet(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
-        self.calls += 1
-        self.last = name
-        if self.calls == self.at and not self.after:
-            raise Died(name)
-        answer = call(*args)
-        if self.calls == self.at:
-            raise Died(name)
-        return answer
-
-
-class Mortal:
-    """A broker or store whose calls go through fate."""
-
-    def __init__(self, target: Any, fate: Fate) -> None:
-        self._target = target
-        self._fate = fate
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._target, name)
-        return lambda *args: self._fate.meet(name, call, *args)
 
 
 def work_until_death(site: Site, fate: Fate) -> bool:

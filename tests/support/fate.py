@@ -30,6 +30,11 @@ class Fate:
         return self.calls >= self.at
 
     @property
+    def last(self) -> str:
+        """The latest call."""
+        return self.names[-1] if self.names else ""
+
+    @property
     def told(self) -> str:
         """Where it struck, for messages."""
         name = self.names[self.at - 1] if self.met else "nowhere"
