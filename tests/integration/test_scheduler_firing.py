@@ -13,6 +13,7 @@ from django.db import connection
 
 from smallage_django.domain.identity import scheduled
 from smallage_django.models import DelayedRun, Outage, Run, Schedule, ScheduleRevision
+from smallage_django.querysets import RunQuerySet
 from smallage_django.store import claiming, delaying, firing
 from smallage_django.store.bulk import portable_promoting
 from smallage_django.store.scheduling import SchedulingStore
@@ -102,6 +103,22 @@ def test_what_another_leader_inserted_is_not_taken_for_ours(store: SchedulingSto
     make_run(fire_id=scheduled(row.uid, NOON), kind="schedule", schedule=row, fence=3)
     fired = one_pass(store, NOON + MINUTE, fence=2)
     assert [order.envelope.id for order in fired.orders] == [scheduled(row.uid, NOON + MINUTE)]
+
+
+def test_a_row_that_comes_in_between_is_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R004: where a statement cannot tell what it inserted, the fence read back does."""
+    row = schedule()
+    insert = RunQuerySet.bulk_create
+
+    def outrun(runs: Any, new: Any, **options: Any) -> Any:
+        make_run(fire_id=new[0].fire_id, kind="schedule", schedule=row, fence=3)
+        return insert(runs, new, **options)
+
+    monkeypatch.setattr(RunQuerySet, "bulk_create", outrun)
+    monkeypatch.setattr(firing, "bulk_of", lambda _alias: portable_promoting)
+    fired = one_pass(SchedulingStore("default"), NOON, fence=2)
+    assert (fired.inserted, list(fired.orders)) == (0, [])
+    assert Run.objects.get().fence == 3
 
 
 def test_a_batch_is_a_batch_and_the_oldest_come_first(store: SchedulingStore) -> None:
