@@ -125,8 +125,8 @@ class Every:
             beyond = True
         if beyond:
             raise InvalidRule(
-                f"interval: the second run would lie beyond the year 9999; "
-                f"{self.number} {self.unit} are too many",
+                f"interval: {self.number} {self.unit} are too many; "
+                "the second run would lie beyond the year 9999",
                 field="interval",
             )
 
@@ -168,7 +168,7 @@ class Every:
             if self.unit in _EXACT:
                 return anchor + timedelta(seconds=index * self.number * _EXACT[self.unit])
             reading = self._shifted(self._reading(anchor), index)
-        except OverflowError:
+        except (OverflowError, ValueError):
             return None
         if reading is None:
             return None

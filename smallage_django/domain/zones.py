@@ -60,14 +60,17 @@ class Era(NamedTuple):
 
 
 def to_seconds(instant: datetime) -> int:
-    """An aware instant, rounded down to whole seconds. Raises ``ValueError`` for anything else."""
+    """An aware instant, rounded down to whole seconds. Raises ``ValueError`` for anything else.
+
+    One that lies outside the years 1 to 9999 in UTC is read as the second before or the last second of them.
+    """
     try:
         since = instant - _ORIGIN
     except TypeError:
         raise ValueError(
             f"{instant!r} is no instant: an aware datetime is needed, one with a time zone"
         ) from None
-    return (since.days + 1) * DAY + since.seconds
+    return min(max((since.days + 1) * DAY + since.seconds, FIRST - 1), LAST)
 
 
 def to_instant(seconds: int) -> datetime | None:
