@@ -151,7 +151,7 @@ def next_occurrences(
     """
     from .domain import recurrence
     from .models import Schedule
-    from .validation import rule_of
+    from .rules import rule_of
 
     instant = _aware(after, "after") if after is not None else datetime.now(UTC)
     if not isinstance(what, Schedule):

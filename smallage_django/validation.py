@@ -17,8 +17,9 @@ from . import arguments, registry
 from .conf import config
 from .domain import retry
 from .domain.policies import MissedPolicy, OverlapPolicy, Policies
-from .domain.recurrence import Cron, Every, next_occurrences, resolve_zone
+from .domain.recurrence import next_occurrences, resolve_zone
 from .errors import InvalidArguments, InvalidPolicy, InvalidRule, SmallageError
+from .rules import rule_of
 from .taskpolicy import MOST_ATTEMPTS, as_timeout
 
 if TYPE_CHECKING:
@@ -86,30 +87,6 @@ def validate_delayed_run(delayed: DelayedRun) -> None:
         _add(errors, "key", "the key is empty; leave it out (NULL) for none")
     _check_work(delayed, errors, must_run=True)
     _raise(errors)
-
-
-def rule_of(schedule: Schedule) -> Rule:
-    """The recurrence rule of a schedule row. Raises ``InvalidRule``; an own trigger's rule is not made here.
-
-    A row that is not saved yet has no creation instant; an interval without an anchor is then read as if created now.
-    """
-    if schedule.kind == "cron":
-        return Cron(
-            schedule.expression,
-            tz=schedule.timezone,
-            key=schedule.uid.hex,
-            gap=schedule.gap_policy,
-            fold=schedule.fold_policy,
-        )
-    if schedule.kind != "interval":
-        raise InvalidRule(f"kind {schedule.kind!r} has no rule of its own", field="kind")
-    if schedule.every is None or not schedule.unit:
-        raise InvalidRule("an interval needs a number (every) and a unit", field="interval")
-    created = schedule.created_at
-    if not isinstance(created, datetime):
-        created = datetime.now(UTC)
-    length: dict[str, Any] = {schedule.unit: schedule.every}
-    return Every(**length, tz=schedule.timezone, anchor=schedule.anchor or created)
 
 
 def shortest_step(rule: Rule, after: datetime) -> timedelta | None:

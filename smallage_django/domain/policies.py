@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from typing import Final
 
 from ..errors import InvalidPolicy
 
@@ -36,6 +37,10 @@ class WhenFull(StrEnum):
     SKIP = "skip"
 
 
+#: The overlap policies that are carried out. The others are names kept for the versions that will.
+CARRIED_OUT: Final = frozenset({OverlapPolicy.SKIP, OverlapPolicy.ALLOW})
+
+
 @dataclass(frozen=True, slots=True)
 class Policies:
     """The policies of one schedule. Raises :class:`InvalidPolicy` naming the field that is out of range."""
@@ -56,6 +61,13 @@ class Policies:
             value = getattr(self, name)
             if value is not None:
                 _not_negative(name, value)
+        if self.overlap not in CARRIED_OUT:
+            known = ", ".join(sorted(policy.value for policy in CARRIED_OUT))
+            raise InvalidPolicy(
+                f"overlap is {self.overlap.value}, which this version does not carry out; "
+                f"choose from {known}",
+                field="overlap",
+            )
         if self.catch_up_limit < 1:
             raise InvalidPolicy(
                 f"catch_up_limit is {self.catch_up_limit}; it must be 1 or more",

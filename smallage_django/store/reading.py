@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -13,9 +12,8 @@ from django.db.models import Case, Value, When
 
 from ..domain.planning import Blocker, Standing
 from ..domain.policies import MissedPolicy, OverlapPolicy, Policies
-from ..domain.recurrence import Cron, Every, Rule, resolve_zone
-from ..errors import InvalidConfiguration, InvalidRule, UnknownTask, UsageError
-from ..models import ScheduleKind
+from ..errors import InvalidConfiguration, UnknownTask, UsageError
+from ..rules import rule_of
 
 #: Why a row is put aside whose columns the driver cannot turn into Python values.
 UNREADABLE_ROW: Final = "a column of this row holds a value that cannot be read"
@@ -107,29 +105,6 @@ def check_instants(row: ScheduleRow, set_in_sql: int) -> None:
     """Refuse a row with an instant that Python cannot read. Raises ``UsageError``."""
     if sum(getattr(row, name) is not None for name in _INSTANTS) != set_in_sql:
         raise UsageError(f"one of {', '.join(_INSTANTS)} is no instant that can be read")
-
-
-def rule_of(row: ScheduleRow) -> Rule:
-    """The recurrence rule of a row. Raises ``InvalidRule``."""
-    if row.kind == ScheduleKind.CRON:
-        return _cron(row.expression, row.timezone, row.uid.hex, row.gap_policy, row.fold_policy)
-    if row.kind == ScheduleKind.INTERVAL:
-        if row.every is None or not row.unit:
-            raise InvalidRule("an interval needs a number and a unit", field="interval")
-        return _every(row.every, row.unit, row.timezone, row.anchor or row.created_at)
-    raise InvalidRule(f"kind {row.kind!r} cannot be planned by this version", field="expression")
-
-
-@lru_cache(maxsize=20_000)
-def _cron(expression: str, zone: str, key: str, gap: str, fold: str) -> Rule:
-    return Cron(expression, tz=zone, key=key if "#" in expression else None, gap=gap, fold=fold)
-
-
-@lru_cache(maxsize=20_000)
-def _every(number: int, unit: str, zone: str, anchor: datetime) -> Rule:
-    resolve_zone(zone)
-    every: Callable[..., Rule] = Every
-    return every(**{unit: number}, tz=zone, anchor=anchor)
 
 
 def policies_of(row: ScheduleRow) -> Policies:

@@ -16,6 +16,7 @@ from ..fields import DatabaseClock
 from ..models import Run, Schedule, ScheduleState
 from ..querysets import PLANNING_INPUTS
 from ..registry import resolve
+from ..rules import rule_of
 from .guard import guarded
 from .reading import (
     BROKEN,
@@ -27,7 +28,6 @@ from .reading import (
     instants_in_sql,
     policies_of,
     read_rows,
-    rule_of,
 )
 
 _READ: Final = (*COLUMNS, "set_in_sql")

@@ -46,6 +46,7 @@ ROWS: list[set[str]] = [
         "taskpolicy",
         "querysets",
         "registry",
+        "rules",
         "signals",
         "tasktypes",
         "triggers",

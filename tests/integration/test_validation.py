@@ -9,7 +9,8 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from smallage_django.models import DelayedRun, Schedule
-from smallage_django.validation import rule_of, shortest_step
+from smallage_django.rules import rule_of
+from smallage_django.validation import shortest_step
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
