@@ -120,10 +120,9 @@ class Spec:
 
     @property
     def every_day(self) -> bool:
-        """Whether each date of each year matches."""
-        return len(self.months) == 12 and all(
-            len(self.days_of(first, 31)) == 31 for first in range(7)
-        )
+        """Whether the months and days are such that each date matches."""
+        whole = (len(self.days) == 31, len(self.weekdays) == 7)
+        return len(self.months) == 12 and (all(whole) if self.both else any(whole))
 
     def days_of(self, first: int, length: int) -> tuple[int, ...]:
         """The matching days of a month that begins with this weekday (Monday is 0) and has this length."""

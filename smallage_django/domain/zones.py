@@ -32,8 +32,7 @@ HORIZON: Final = 50 * 366 * DAY
 _NOT_ZONES: Final = frozenset({"localtime", "Factory"})
 _LONGEST_NAME: Final = 64
 _ORIGIN: Final = datetime.min.replace(tzinfo=UTC)
-#: Eras are found for so many seconds at a time. The number has no meaning: far less than the time between the
-#: questions of one schedule costs more look-ups, far more costs a longer first look.
+#: Eras are looked for, and remembered, for so many seconds at a time.
 _BLOCK: Final = 400 * DAY
 
 

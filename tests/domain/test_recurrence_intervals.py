@@ -32,7 +32,7 @@ def every(unit: str, number: int, **more: Any) -> Every:
     return Every(**units, **more)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(zone=st.sampled_from(ZONES), start=starts, unit=st.sampled_from(["days", "weeks", "months"]))
 def test_calendar_units_are_the_fixed_cron_rule_of_the_anchors_reading(
     zone: str, start: datetime, unit: str
@@ -48,9 +48,9 @@ def test_calendar_units_are_the_fixed_cron_rule_of_the_anchors_reading(
     rule = every(unit, 1, tz=zone, anchor=anchor)
     end = anchor + timedelta(days=500)
 
-    expected = next_occurrences(cron, anchor, 400)
+    expected = next_occurrences(cron, anchor, 365)
 
-    assert next_occurrences(rule, anchor, 400) == expected
+    assert next_occurrences(rule, anchor, 365) == expected
     assert rule.count_between(anchor, end) == cron.count_between(anchor, end)
     for position, one in enumerate(expected):
         assert rule.last_at_or_before(one) == one
