@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +13,7 @@ from ...errors import InvalidConfiguration, Unavailable
 from ...ports import PassReport
 from ...scheduler import Scheduler
 from ..console import UNREACHABLE, failure, progress, usage_error
+from ..stopping import StopSignals
 
 
 class Command(BaseCommand):
@@ -53,10 +52,7 @@ class Command(BaseCommand):
             self._run(scheduler, options["verbosity"])
 
     def _run(self, scheduler: Scheduler, verbosity: int) -> None:
-        with progress(self.stdout, verbosity):
-            if threading.current_thread() is threading.main_thread():
-                for signum in (signal.SIGTERM, signal.SIGINT):
-                    signal.signal(signum, lambda *_: scheduler.stop())
+        with progress(self.stdout, verbosity), StopSignals(scheduler.stop):
             if verbosity:
                 self.stdout.write(f"smallage_scheduler {__version__}, {wiring.endpoints()}")
             scheduler.run()

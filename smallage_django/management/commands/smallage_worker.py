@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import threading
-from types import FrameType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandParser
 
 from ... import wiring
 from ...errors import InvalidConfiguration, Unavailable
-from ...worker import Worker
 from ..console import progress, unreachable, usage_error
+from ..stopping import StopSignals
 
-#: After a second signal nothing may keep the process for longer, a dependency that hangs included.
-LAST_MOMENT_S: Final = 0.7
 #: Threads that wait for the database or Redis get their turn sooner than Python's 5 ms; measured with short tasks.
 SWITCH_S: Final = 0.001
 
@@ -66,7 +62,7 @@ class Command(BaseCommand):
             sys.setswitchinterval(SWITCH_S)
         if options["verbosity"] > 0:
             self.stdout.write(wiring.endpoints())
-        with progress(self.stdout, options["verbosity"]), _Signals(worker) as signals:
+        with progress(self.stdout, options["verbosity"]), StopSignals(worker.stop) as signals:
             try:
                 worker.run()
             except Unavailable as error:
@@ -76,36 +72,6 @@ class Command(BaseCommand):
             self.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
-
-
-class _Signals:
-    """Turns SIGTERM and SIGINT into a drain, and a second one into an immediate end.
-
-    Only in the main thread of a process: elsewhere (``call_command`` in a test's thread) Python refuses handlers.
-    """
-
-    def __init__(self, worker: Worker) -> None:
-        self.caught = 0
-        self._worker = worker
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for signum in (signal.SIGTERM, signal.SIGINT):
-                self._before[signum] = signal.signal(signum, self._on_signal)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for signum, handler in self._before.items():
-            signal.signal(signum, handler)
-
-    def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
-        self.caught += 1
-        self._worker.stop()
-        if self.caught == 2:
-            # An alarm, not a thread: a handler may interrupt code that holds the locks a thread needs to start.
-            signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
-            signal.setitimer(signal.ITIMER_REAL, LAST_MOMENT_S)
 
 
 def _positive(text: str) -> int:
