@@ -210,6 +210,9 @@ class SchedulerBroker(Protocol):
     def wait_for_lease(self, seconds: float) -> bool:
         """Sleep as a standby, until the leader hands over or so many seconds passed; whether it did."""
 
+    def interrupt(self) -> None:
+        """End a wait at once, from a signal handler or another thread."""
+
 
 # -- work -----------------------------------------------------------------------------------------------------------
 
@@ -342,6 +345,9 @@ class WorkerBroker(Protocol):
 
     def wait(self, queues: Sequence[str], seconds: float) -> bool:
         """Block until one of the queues may have work, or so many seconds passed."""
+
+    def interrupt(self) -> None:
+        """End a wait at once, from a signal handler or another thread."""
 
     def refresh(self, deliveries: Sequence[Delivery]) -> None:
         """Keep the liveness keys of entries in hand; never brings back an acknowledged one."""

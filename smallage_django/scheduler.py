@@ -28,8 +28,6 @@ logger = logging.getLogger(__name__)
 PASS_BUDGET_S: Final = 1.0
 #: How often a standby looks at the lease, seconds; a leader that stops politely wakes it at once.
 STANDBY_S: Final = 0.5
-#: The longest that a signal waits to be heeded, seconds.
-PIECE_S: Final = 0.2
 #: Rows of one script call and its mark; between them the lease is looked after.
 HAND_OVER: Final = 1000
 BEAT_EVERY: Final = timedelta(seconds=2)
@@ -117,6 +115,7 @@ class Scheduler:
     def stop(self) -> None:
         """End :meth:`run` after the step in hand. Safe in a signal handler."""
         self._stopping = True
+        self._broker.interrupt()
 
     def step_down(self) -> None:
         """Hand over at once: end the term, give the lease back, wake the standbys."""
@@ -324,21 +323,14 @@ class Scheduler:
     def _rest(self, report: PassReport) -> None:
         """Sleep until the next row is due, an interval has passed, or somebody wakes us."""
         if not report.leading:
-            self._sleep(self._broker.wait_for_lease, STANDBY_S)
+            self._broker.wait_for_lease(STANDBY_S)
             return
         seconds = self._options.interval.total_seconds()
         if self._next_due_at is not None:
             until_due = (self._next_due_at - self._clock.now()).total_seconds()
             # A queue that is full keeps its rows due: without a pause the loop would spin on them.
             seconds = min(seconds, until_due) if until_due > 0 else min(seconds, 0.05)
-        self._sleep(self._broker.wait, seconds)
-
-    def _sleep(self, wait: Callable[[float], bool], seconds: float) -> None:
-        """Wait in short pieces, so that a signal is heeded soon."""
-        end = self._monotonic() + seconds
-        while not self._stopping and (left := end - self._monotonic()) > 0:
-            if wait(min(left, PIECE_S)):
-                return
+        self._broker.wait(seconds)
 
     def _endure(self, trouble: Trouble, error: Unavailable) -> None:
         """Wait for a dependency that is away, and say so once, then in summaries."""

@@ -93,6 +93,9 @@ class RowsAsBroker:
         """Nothing comes by waiting."""
         return False
 
+    def interrupt(self) -> None:
+        """Nothing waits."""
+
     def refresh(self, deliveries: Sequence[Delivery]) -> None:
         """There is no liveness to keep."""
 

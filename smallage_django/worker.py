@@ -195,6 +195,7 @@ class Worker:
     def stop(self) -> None:
         """Ask for the end, from a signal handler or another thread: once to drain, twice to stop at once."""
         self._stops += 1
+        self._broker.interrupt()
 
     def drain(self) -> None:
         """End what runs within the budget, write every outcome, and hand the rest back for others to take at once."""

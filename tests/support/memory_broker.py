@@ -73,6 +73,9 @@ class MemoryBroker:
             time.sleep(0.002)
         return False
 
+    def interrupt(self) -> None:
+        """Nothing sleeps long here."""
+
     def refresh(self, deliveries: Sequence[Delivery]) -> None:
         self._called("refresh")
         with self._lock:

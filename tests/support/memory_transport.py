@@ -109,6 +109,9 @@ class SchedulerSide:
         self.slept.append(("leader", seconds))
         return True
 
+    def interrupt(self) -> None:
+        """Nothing sleeps here."""
+
     def wait_for_lease(self, seconds: float) -> bool:
         self._reach("wait_for_lease")
         self.slept.append(("standby", seconds))
