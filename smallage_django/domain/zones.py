@@ -34,6 +34,8 @@ _LONGEST_NAME: Final = 64
 _ORIGIN: Final = datetime.min.replace(tzinfo=UTC)
 #: Eras are looked for, and remembered, for so many seconds at a time.
 _BLOCK: Final = 400 * DAY
+#: How often the offset is looked at for that: since 1970 no zone has changed it twice within three days.
+_GLANCE: Final = 2 * DAY
 
 
 class ClockChange(NamedTuple):
@@ -171,7 +173,7 @@ def _eras(name: str, block: int) -> tuple[Era, ...]:
     zone = _load(name)
     start, end = block * _BLOCK, (block + 1) * _BLOCK
     # A change shortly before the block may repeat readings inside it.
-    early = start - 2 * DAY
+    early = start - _GLANCE
     offset, shown = _offset_at(zone, early), 0
     found: list[Era] = []
     gap = 0
@@ -188,13 +190,10 @@ def _eras(name: str, block: int) -> tuple[Era, ...]:
 
 
 def _changes(zone: tzinfo, start: int, end: int) -> Iterator[int]:
-    """The instants later than ``start`` and before ``end`` at which the offset changes.
-
-    Looks once a day: since 1970 no zone has changed its offset twice within three days.
-    """
+    """The instants later than ``start`` and before ``end`` at which the offset changes."""
     before = _offset_at(zone, start)
-    for early in range(start, end, DAY):
-        late = min(early + DAY, end - 1)
+    for early in range(start, end, _GLANCE):
+        late = min(early + _GLANCE, end - 1)
         after = _offset_at(zone, late)
         if after != before:
             yield _first_with(zone, after, early, late)
