@@ -7,13 +7,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError, SystemCheckError
 
 #: Exit codes that every command shares.
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 _LEVELS: Final = {0: logging.ERROR, 1: logging.INFO}
 _PACKAGE: Final = "smallage_django"
+
+
+class ServiceCommand(BaseCommand):
+    """A command that works until it is stopped, or once for a timer."""
+
+    def check(self, *args: Any, **options: Any) -> None:
+        """Refuse settings that cannot work with the exit code that options of this kind have."""
+        try:
+            super().check(*args, **options)
+        except SystemCheckError as error:
+            error.returncode = USAGE
+            raise
 
 
 class _Lines(logging.Handler):

@@ -6,17 +6,17 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from ... import __version__, wiring
 from ...errors import InvalidConfiguration, Unavailable
 from ...ports import PassReport
 from ...scheduler import Scheduler
-from ..console import UNREACHABLE, failure, progress, usage_error
+from ..console import UNREACHABLE, ServiceCommand, failure, progress, usage_error
 from ..stopping import StopSignals
 
 
-class Command(BaseCommand):
+class Command(ServiceCommand):
     """Parses options and keeps the signals; the work is in ``scheduler``."""
 
     help = "Promotes due schedules and delayed runs. Run as many as you like: one leads, the others stand by."

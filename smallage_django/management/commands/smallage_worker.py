@@ -8,18 +8,18 @@ import sys
 import threading
 from typing import Any, Final
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from ... import wiring
 from ...errors import InvalidConfiguration, Unavailable
-from ..console import progress, unreachable, usage_error
+from ..console import ServiceCommand, progress, unreachable, usage_error
 from ..stopping import StopSignals
 
 #: Threads that wait for the database or Redis get their turn sooner than Python's 5 ms; measured with short tasks.
 SWITCH_S: Final = 0.001
 
 
-class Command(BaseCommand):
+class Command(ServiceCommand):
     """Parses options and keeps the signals; the work is in ``worker``."""
 
     help = "Runs tasks that schedulers and enqueue() hand over. Ends on SIGTERM after what runs has ended."
