@@ -27,7 +27,7 @@ BETWEEN_S = 0.3
 def send(process: Process, signum: signal.Signals, *, to_group: bool) -> None:
     """As ``kill`` sends it, or as a terminal and ``timeout`` do."""
     if to_group:
-        os.killpg(process.pid, signum)
+        process.signal_group(signum)
     else:
         process.signal(signum)
 

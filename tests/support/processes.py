@@ -86,15 +86,15 @@ class Process:
 
     def freeze(self) -> None:
         """SIGSTOP to its whole group: no thread or child of it runs."""
-        self._signal_group(signal.SIGSTOP)
+        self.signal_group(signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT to its whole group."""
-        self._signal_group(signal.SIGCONT)
+        self.signal_group(signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL to its whole group, and wait for the end: what a lost machine looks like."""
-        self._signal_group(signal.SIGKILL)
+        self.signal_group(signal.SIGKILL)
         self._popen.wait(10)
 
     def wait(self, timeout: float = 20.0) -> int:
@@ -118,7 +118,8 @@ class Process:
         assert found is not None
         return found
 
-    def _signal_group(self, signum: signal.Signals) -> None:
+    def signal_group(self, signum: signal.Signals) -> None:
+        """Send a signal to it and to all that share its group, as a terminal does."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signum)
 
