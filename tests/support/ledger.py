@@ -21,9 +21,9 @@ HOLD: Final = "tests.app.tasks.record_and_hold"
 #: A crash is noticed within a second or two, so that a scenario with several of them stays short.
 QUICK: Final[dict[str, float]] = {
     "INTERVAL": 0.2,
-    "LEASE_TTL": 1.2,
+    "LEASE_TTL": 2,
     "RECOVER_AFTER": 1,
-    "ALIVE_TTL": 1.5,
+    "ALIVE_TTL": 3,
     "RECLAIM_GRACE": 1,
 }
 #: Looking at the rows more often would take from the processes what they need to move them.
