@@ -19,16 +19,16 @@ SLACK_S = 2.0
 def test_a_leader_killed_again_and_again_loses_and_doubles_nothing(
     processes: Processes, ledger: Ledger
 ) -> None:
-    """R052, R058, R059. Given 300 one-offs over five seconds, when each leader in turn is killed at a random moment,
+    """R052, R058, R059. Given 300 one-offs over four seconds, when each leader in turn is killed at a random moment,
     then a standby takes over under a higher epoch, and each one-off runs once."""
     processes.configure(**QUICK)
     schedulers = [processes.scheduler(), processes.scheduler()]
     processes.worker()
     ledger.leader(*schedulers)
-    one_offs(300, timezone.now() + timedelta(seconds=1), timedelta(milliseconds=17))
+    one_offs(300, timezone.now() + timedelta(seconds=1), timedelta(milliseconds=13))
 
     # Counted in runs, a moment falls into every step of a pass sooner or later.
-    moments = sorted(random.sample(range(10, 240), 4))
+    moments = sorted(random.sample(range(10, 240), 3))
     for moment in moments:
         wait_until(lambda at=moment: Run.objects.count() >= at, 30, message=ledger.tell)
         leader = ledger.leader(*schedulers)
@@ -38,9 +38,10 @@ def test_a_leader_killed_again_and_again_loses_and_doubles_nothing(
 
     rows = ledger.settle(300)
     assert {run.attempt for run in rows} == {1}
-    terms = list(LeaderTerm.objects.order_by("id").values_list("epoch", "pid"))
-    epochs = [epoch for epoch, _ in terms]
-    assert len(terms) >= 5
+    # Where the last one died after its work was done, the next has still to take its place.
+    ledger.leader(*schedulers)
+    epochs = list(LeaderTerm.objects.order_by("id").values_list("epoch", flat=True))
+    assert len(epochs) >= 4
     assert epochs == sorted(set(epochs))
     assert max(run.fence for run in rows) > epochs[0]
 

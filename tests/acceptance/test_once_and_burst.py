@@ -74,13 +74,14 @@ def test_one_pass_hands_over_and_one_burst_runs(
     assert Heartbeat.objects.get(role="worker").stopped_at is not None
 
 
-def test_nothing_to_do_is_no_fault(command: Command, ledger: Ledger) -> None:
+def test_nothing_to_do_is_no_fault(processes: Processes, ledger: Ledger) -> None:
     """Both commands end with 0 where there is nothing, and leave nothing."""
-    # A process's log lines, which go to its standard error, are in the same file here.
-    report = json.loads(command("smallage_scheduler", "--once", "--json").splitlines()[-1])
+    printed = io.StringIO()
+    call_command("smallage_scheduler", "--once", "--json", stdout=printed, stderr=io.StringIO())
+    report = json.loads(printed.getvalue())
     assert (report["leading"], report["fired"], report["promoted"]) == (True, 0, 0)
 
-    assert "ended: idle" in command("smallage_worker", "--burst")
+    assert "ended: idle" in processes.run("smallage_worker", "--burst")
 
     assert ledger.in_redis() == {}
 

@@ -34,13 +34,9 @@ def stand_still(server: Server) -> None:
     server.resume()
 
 
-def forget_scripts(server: Server) -> None:
+def forget_scripts_and_clients(server: Server) -> None:
     with server.client() as client:
         client.script_flush()
-
-
-def cut_connections(server: Server) -> None:
-    with server.client() as client:
         client.execute_command("CLIENT", "KILL", "TYPE", "normal")
 
 
@@ -50,8 +46,7 @@ def cut_connections(server: Server) -> None:
         (flush, TWICE),
         (restart_empty, TWICE),
         (stand_still, ONCE),
-        (forget_scripts, TWICE),
-        (cut_connections, TWICE),
+        (forget_scripts_and_clients, TWICE),
     ],
 )
 def test_a_scheduler_and_a_lone_worker_go_on_after(

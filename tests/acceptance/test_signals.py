@@ -60,9 +60,8 @@ def test_idle_processes_stop_promptly(
     assert Heartbeat.objects.get(role="worker").stopped_at is not None
 
 
-@pytest.mark.parametrize("to_group", [False, True], ids=["process", "group"])
 def test_a_worker_that_is_asked_to_stop_ends_what_is_short_and_hands_back_what_is_long(
-    processes: Processes, ledger: Ledger, tmp_path: Path, to_group: bool
+    processes: Processes, ledger: Ledger, tmp_path: Path
 ) -> None:
     """R097, I11, with liveness at its default: the long run is another's at once, not when the worker looks dead."""
     processes.configure(DRAIN_TIMEOUT=1.5)
@@ -77,7 +76,7 @@ def test_a_worker_that_is_asked_to_stop_ends_what_is_short_and_hands_back_what_i
     second = processes.worker("--threads", "2")
     peer = ledger.wait_for_worker(second)
 
-    send(first, signal.SIGTERM, to_group=to_group)
+    send(first, signal.SIGTERM, to_group=True)
     stays(lambda: first.alive, 0.5)
     short_door.touch()
     assert first.wait(10) == 0, first.tail()
