@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 import time
 from datetime import timedelta
 
-from bench.harness import Bench, clear, percentile, process, wait_for
+from bench.harness import Bench, clear, percentile, process, redis, wait_for
 
 
 def main() -> None:
     bench = Bench("latency", count=200)
     count = bench.options.count
     with bench.servers():
+        bench.add("bare hand-over by Redis, p50", "ms", [percentile(hand_over(count), 50)])
+        bench.add("one commit, p50", "ms", [percentile(commits(count), 50)])
         handed, started = due_to_hand_over(count), enqueue_to_start(count)
         for what, lags, reach in (
             ("due instant to hand-over", handed, (12.0, 40.0)),
@@ -24,6 +27,40 @@ def main() -> None:
         bench.measure("kill -9 of the leader, next hand-over", "s", dead_leader, reach=6.0)
         bench.measure("SIGTERM of the leader, next hand-over", "s", stopped_leader, reach=1.0)
     bench.show()
+
+
+def hand_over(count: int) -> list[float]:
+    """From a push to the wake-up of a thread that blocks on the list."""
+    client, found = redis(), []
+
+    def listen() -> None:
+        own = redis()
+        for _ in range(count):
+            _, at = own.blpop(["bare"], timeout=10)
+            found.append((time.perf_counter() - float(at)) * 1000)
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    for _ in range(count):
+        time.sleep(0.005)
+        client.lpush("bare", time.perf_counter())
+    listener.join()
+    return found
+
+
+def commits(count: int) -> list[float]:
+    """One row inserted and committed."""
+    from django.db import connection
+
+    found = []
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS bare")
+        cursor.execute("CREATE TABLE bare (id bigserial PRIMARY KEY, state text)")
+        for _ in range(count):
+            began = time.perf_counter()
+            cursor.execute("INSERT INTO bare (state) VALUES ('claimed')")
+            found.append((time.perf_counter() - began) * 1000)
+    return found
 
 
 def due_to_hand_over(count: int) -> list[float]:
