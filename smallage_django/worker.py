@@ -215,8 +215,9 @@ class Worker:
         if not self.left_running:
             self._runner.wait(PATIENCE_S)
         self._leave("give runs back", lambda: self._store.give_back(waiting, self._clock.now()))
-        self._leave("let entries go", lambda: self._broker.let_go(self.hand.all()))
+        # Goodbye first: a peer that finds an entry while its owner still counts as alive leaves it for a long while.
         self._leave("say goodbye", lambda: self.beat(stopped=True))
+        self._leave("let entries go", lambda: self._broker.let_go(self.hand.all()))
         logger.info("worker %s ended: %s", self.options.name, dict(self.recorder.counts) or "idle")
 
     def _write_all(self) -> None:
