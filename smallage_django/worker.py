@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
-from .domain import envelope
+from .domain import envelope, identity
 from .domain.envelope import Envelope
 from .domain.lifecycle import Reason
 from .errors import MalformedEntry, Unavailable
@@ -302,8 +302,22 @@ class Worker:
             try:
                 readable.append((delivery, envelope.decode(delivery.fields)))
             except MalformedEntry as error:
-                self._bury(delivery, "malformed", f"{error.field}: {error}")
+                detail = f"{error.field}: {error}"
+                self._fail_row(delivery, detail)
+                self._bury(delivery, "malformed", detail)
         return readable
+
+    def _fail_row(self, delivery: Delivery, detail: str) -> None:
+        """End the run of a malformed entry that names one of ours: handed over again it would be the same again."""
+        fire_id = delivery.fields.get(b"id", b"").decode("utf-8", "replace")
+        if not identity.is_fire_id(fire_id):
+            return
+        told, code = f"its entry cannot be read: {detail}", Reason.BAD_ARGUMENTS.value
+        try:
+            self._store.fail_unstarted(fire_id, self._clock.now(), code, told)
+        except Unavailable as error:
+            # The scheduler misses the buried entry and hands the run over again, and then the row is ended.
+            logger.info("%s could not be ended and will be found again: %s", fire_id, error)
 
     def _bury(self, delivery: Delivery, reason: str, detail: str) -> None:
         logger.error("entry %s of %s buried: %s", delivery.entry_id, delivery.stream, detail)

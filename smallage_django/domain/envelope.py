@@ -9,7 +9,8 @@ from typing import Final
 from ..errors import MalformedEntry
 
 VERSION: Final = b"1"
-#: The last millisecond that a date can say.
+#: The first and the last millisecond that a date can say.
+_FIRST_INSTANT_MS: Final = -62_135_596_800_000
 _LAST_INSTANT_MS: Final = 253_402_300_799_999
 _MOST_ATTEMPTS: Final = 2**31 - 1
 
@@ -69,8 +70,8 @@ def decode(fields: Mapping[bytes, bytes]) -> Envelope:
         id=_text(fields, "id"),
         task=_text(fields, "task"),
         payload=payload,
-        enqueued_at=_number(fields, "enqueued_at", _LAST_INSTANT_MS),
-        attempt=_number(fields, "attempt", _MOST_ATTEMPTS),
+        enqueued_at=_number(fields, "enqueued_at", _FIRST_INSTANT_MS, _LAST_INSTANT_MS),
+        attempt=_number(fields, "attempt", 0, _MOST_ATTEMPTS),
         payload_ref=_text(fields, "payload_ref", optional=True),
         traceparent=_text(fields, "traceparent", optional=True),
         tracestate=_text(fields, "tracestate", optional=True),
@@ -96,11 +97,13 @@ def _text(fields: Mapping[bytes, bytes], name: str, *, optional: bool = False) -
     return text
 
 
-def _number(fields: Mapping[bytes, bytes], name: str, most: int) -> int:
+def _number(fields: Mapping[bytes, bytes], name: str, least: int, most: int) -> int:
     text = _text(fields, name)
-    # Decimal digits alone: int() would also take spaces, signs, underscores and the digits of other scripts.
-    if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= most):
+    # Decimal digits alone, after a minus: int() would also take spaces, pluses, underscores and other scripts' digits.
+    digits = text.removeprefix("-")
+    plain = digits.isascii() and digits.isdigit() and len(digits) <= 18
+    if not plain or not least <= int(text) <= most:
         raise MalformedEntry(
-            f"{name} is {text[:40]!r}; it must be a whole number from 0 to {most}", field=name
+            f"{name} is {text[:40]!r}; it must be a whole number from {least} to {most}", field=name
         )
     return int(text)

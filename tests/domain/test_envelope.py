@@ -33,7 +33,7 @@ envelopes = st.builds(
     id=text,
     task=text,
     payload=st.binary(min_size=1),
-    enqueued_at=st.integers(0, 253_402_300_799_999),
+    enqueued_at=st.integers(-62_135_596_800_000, 253_402_300_799_999),
     attempt=st.integers(0, 2**31 - 1),
     payload_ref=st.just("") | text,
     traceparent=st.just("") | text,
@@ -73,6 +73,13 @@ def test_fields_it_does_not_know_are_ignored() -> None:
     strange = {b"dedup": b"\xff", b"result_ttl_ms": b"-5", b"history": b"", b"\xff\xfe": b"\0"}
 
     assert decode({**FIELDS, **strange}) == decode(FIELDS)
+
+
+@pytest.mark.parametrize("instant", [-1, -62_135_596_800_000])
+def test_an_instant_before_1970_is_read_as_it_was_written(instant: int) -> None:
+    envelope = replace(decode(FIELDS), enqueued_at=instant)
+
+    assert decode(on_the_wire(envelope)) == envelope
 
 
 def test_an_empty_payload_needs_a_file() -> None:
@@ -135,6 +142,9 @@ def test_nothing_is_nobodys_name(name: str) -> None:
         ("attempt", b"2147483648"),
         ("enqueued_at", b"soon"),
         ("enqueued_at", b"253402300800000"),
+        ("enqueued_at", b"-62135596800001"),
+        ("enqueued_at", b"--1"),
+        ("enqueued_at", b"-"),
         ("enqueued_at", b"9" * 5000),
         ("enqueued_at", b"\xff"),
     ],

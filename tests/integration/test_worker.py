@@ -212,6 +212,60 @@ def test_an_entry_that_is_no_envelope_is_buried_and_a_lone_worker_goes_on(
     assert (site.broker.pending(), site.broker.waiting()) == (0, 0)
 
 
+def test_the_run_of_a_malformed_entry_ends_with_it_instead_of_being_handed_over_for_ever(
+    site: Site,
+) -> None:
+    """R086"""
+    run = site.enqueue("noop")
+    [delivery] = site.broker.take(["default"], "w1", 1)
+    site.broker.ack([delivery])
+    site.add(run, attempt=b"x")
+
+    site.burst()
+
+    run.refresh_from_db()
+    assert (run.state, run.reason_code) == ("failed", "bad_arguments")
+    assert run.reason.startswith("its entry cannot be read: attempt: attempt is 'x'")
+    assert run.finished_at is not None
+    assert [reason for _, reason in site.broker.buried] == ["malformed"]
+
+
+def test_a_run_whose_instant_lies_before_1970_runs(site: Site) -> None:
+    run = site.enqueue("noop")
+    [delivery] = site.broker.take(["default"], "w1", 1)
+    site.broker.ack([delivery])
+    site.add(run, enqueued_at=b"-86400000")
+
+    site.burst()
+
+    assert state_of(run) == "succeeded"
+    assert site.broker.buried == []
+
+
+def test_a_malformed_entry_is_buried_while_the_database_is_away(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is then ended when it is handed over the next time."""
+    run = site.enqueue("noop")
+    [delivery] = site.broker.take(["default"], "w1", 1)
+    site.broker.ack([delivery])
+    worker = site.worker()
+    with monkeypatch.context() as patch:
+        patch.setattr(worker._store, "fail_unstarted", _away)
+        worker.handle([site.add(run, attempt=b"x")])
+    assert state_of(run) == "claimed"
+    assert len(site.broker.buried) == 1
+
+    worker.handle([site.add(run, attempt=b"x")])
+
+    assert state_of(run) == "failed"
+    assert len(site.broker.buried) == 2
+
+
+def _away(*_: Any) -> bool:
+    raise StoreUnavailable("gone")
+
+
 def test_an_entry_that_kills_its_workers_before_they_begin_is_buried(site: Site) -> None:
     """R080: taken six times, and each of these workers died before it began the run."""
     run = site.enqueue("noop")
