@@ -24,6 +24,7 @@ from .errors import InvalidConfiguration
 LEASE_INTERVALS: Final = 3
 #: What ``{ns}`` and queue names are made of: they become parts of Redis keys and of file names.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+NAME_RULE: Final = "letters, digits, '_', '.' and '-' are allowed, at most 64"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d|w)?")
 _UNITS = {
     "ms": timedelta(milliseconds=1),
@@ -76,11 +77,7 @@ class Config:
         if not self.redis_url.startswith(_SCHEMES):
             found.append(f"REDIS_URL is {self.redis_url!r}; it must begin with one of {_SCHEMES}")
         for key, names in (("NAMESPACE", (self.namespace,)), ("QUEUES", self.queues)):
-            found += [
-                f"{key} has {name!r}; letters, digits, '_', '.' and '-' are allowed, at most 64"
-                for name in names
-                if not _NAME.fullmatch(name)
-            ]
+            found += [f"{key} has {name!r}; {NAME_RULE}" for name in names if not is_name(name)]
         if len(set(self.queues)) != len(self.queues) or not self.queues:
             found.append(f"QUEUES is {list(self.queues)}; it must name each queue once")
         for key in ("shards", "batch", "max_backlog", "max_payload"):
@@ -116,6 +113,11 @@ def lease_rule(ttl: timedelta, interval: timedelta) -> str:
         f"LEASE_TTL is {ttl.total_seconds():g} s and INTERVAL {interval.total_seconds():g} s; the lease must outlast "
         f"{LEASE_INTERVALS} intervals, so set LEASE_TTL to {LEASE_INTERVALS * interval.total_seconds():g} s or more"
     )
+
+
+def is_name(name: object) -> bool:
+    """Whether a namespace or queue may be called so."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def duration(value: Any) -> timedelta:

@@ -76,7 +76,7 @@ def _import(path: str) -> Any:
     module_name, _, name = path.rpartition(".")
     try:
         found = getattr(import_module(module_name), name, None)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UnknownTask(f"{path} is not registered in this process: {error!r}") from error
     if not isinstance(found, Task):
         raise UnknownTask(f"{path} is not registered in this process: it is no task")

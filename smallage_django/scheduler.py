@@ -102,6 +102,10 @@ class Scheduler:
                     self._rest(report)
             except Unavailable as error:
                 self._endure(trouble, error)
+            except Exception as error:
+                logger.exception("a pass failed; stepping down and trying again")
+                self.step_down()
+                self._endure(trouble, error)
         self.step_down()
 
     def once(self) -> PassReport:
@@ -152,7 +156,7 @@ class Scheduler:
         return report
 
     def _pass(self, lead: _Lead, report: PassReport) -> None:
-        now, epoch = report.now, lead.trust.epoch
+        now, epoch, began = report.now, lead.trust.epoch, self._monotonic()
         self._note_outage(lead, now)
         self._tidy(lead, report)
         until = self._monotonic() + PASS_BUDGET_S
@@ -170,9 +174,10 @@ class Scheduler:
             report.more = self._work_off(lead, report, until, survey) or survey.stale
             due_at = self._store.survey().next_due_at()
         self._next_due_at = due_at
-        # When the pass ended, not when it began: a slow pass is no outage.
-        ended = self._clock.now() if report.fired or report.promoted else now
-        lead.last_pass_at = max(now, ended)
+        # When the pass ended, not when it began: a slow pass is no outage. A short one need not ask the clock again.
+        slow = self._monotonic() - began > self._options.interval.total_seconds()
+        worked = slow or report.fired or report.promoted
+        lead.last_pass_at = max(now, self._clock.now()) if worked else now
         self._store.record_pass(epoch, lead.last_pass_at, lead.incarnation)
 
     def _work_off(self, lead: _Lead, report: PassReport, until: float, survey: Survey) -> bool:
@@ -231,7 +236,8 @@ class Scheduler:
                     "%s: Redis refused the entry: %s", refused[0].fire_id, refused[0].error
                 )
             handed += len(written)
-            for order in part:
+            reached = {receipt.run_id for receipt in written}
+            for order in (order for order in part if order.run_id in reached):
                 self._queues.add(order.queue)
                 lead.waiting[order.queue] = lead.waiting.get(order.queue, 0) + 1
         return handed
@@ -332,7 +338,7 @@ class Scheduler:
             seconds = min(seconds, until_due) if until_due > 0 else min(seconds, 0.05)
         self._broker.wait(seconds)
 
-    def _endure(self, trouble: Trouble, error: Unavailable) -> None:
+    def _endure(self, trouble: Trouble, error: Exception) -> None:
         """Wait for a dependency that is away, and say so once, then in summaries."""
         pause, say = trouble.failed(self._monotonic(), random.random())
         if say:

@@ -41,6 +41,10 @@ class WhenFull(StrEnum):
 CARRIED_OUT: Final = frozenset({OverlapPolicy.SKIP, OverlapPolicy.ALLOW})
 
 
+#: A hundred years: beyond, sums with instants would leave the calendar.
+LONGEST: Final = timedelta(days=36_525)
+
+
 @dataclass(frozen=True, slots=True)
 class Policies:
     """The policies of one schedule. Raises :class:`InvalidPolicy` naming the field that is out of range."""
@@ -78,3 +82,7 @@ class Policies:
 def _not_negative(name: str, value: timedelta) -> None:
     if value < timedelta(0):
         raise InvalidPolicy(f"{name} is {value}; it must not be negative", field=name)
+    if value > LONGEST:
+        raise InvalidPolicy(
+            f"{name} is {value}; at most {LONGEST.days} days are allowed", field=name
+        )

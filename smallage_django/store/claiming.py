@@ -57,8 +57,10 @@ class Claiming:
     ) -> Sequence[Order]:
         """Take over old claims under this fence. See the port."""
         with transaction.atomic(using=self.alias):
-            old = self._lockable_runs().in_state(State.CLAIMED).filter(claimed_at__lt=before)
-            rows, _ = self._read(old.order_by("-priority", "due_at", "id"), now, limit)
+            # Claimed at no time, which only a hand in the database can write, is claimed long ago.
+            old = Q(claimed_at__lt=before) | Q(claimed_at__isnull=True)
+            claims = self._lockable_runs().in_state(State.CLAIMED).filter(old)
+            rows, _ = self._read(claims.order_by("-priority", "due_at", "id"), now, limit)
             self._claim(rows, (State.CLAIMED,), now, fence)
         return [_order(run) for run in rows]
 

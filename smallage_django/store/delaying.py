@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import connections, transaction
@@ -19,8 +20,9 @@ from ..taskpolicy import frozen_policy
 from .bulk.drafts import RunDraft
 from .bulk.selection import bulk_of
 from .guard import guarded
+from .isolation import row_by_row
 from .orders import order_of
-from .reading import UNREADABLE_ROW, read_rows
+from .reading import BROKEN, UNREADABLE_ROW, check_queue, read_rows
 
 
 class Delaying:
@@ -33,22 +35,46 @@ class Delaying:
         self, now: datetime, fence: int, limit: int, full_queues: Collection[str]
     ) -> Fired:
         """Fire one batch of due delayed runs. See the port."""
+
+        def put_aside(pk: int, reason: str) -> Fired:
+            self._put_aside({pk: reason})
+            return Fired(examined=1, broken=[f"delayed run {pk}: {reason}"])
+
+        features = connections[self.alias].features
+        due = (
+            DelayedRun.objects.using(self.alias)
+            .select_for_update(skip_locked=features.has_select_for_update_skip_locked)
+            .due(now)
+            .annotate(bounded=Q(deadline__isnull=False))
+        )
+        draft = partial(_draft, now=now, fence=fence, full_queues=full_queues)
+        return row_by_row(
+            lambda: self._fire_delayed(due, draft, limit),
+            lambda: list(due.values_list("pk", flat=True)[:limit]),
+            lambda pk: self._fire_delayed(due.filter(pk=pk), draft, 1),
+            put_aside,
+        )
+
+    def _fire_delayed(
+        self, due: Any, draft_of: Callable[[DelayedRun], RunDraft], limit: int
+    ) -> Fired:
+        """Insert the runs and settle the promises: one transaction."""
         bulk, connection = bulk_of(self.alias), connections[self.alias]
-        features = connection.features
         with transaction.atomic(using=self.alias):
-            due = (
-                DelayedRun.objects.using(self.alias)
-                .select_for_update(skip_locked=features.has_select_for_update_skip_locked)
-                .due(now)
-                .annotate(bounded=Q(deadline__isnull=False))
-            )
             rows, unreadable = _read(due, limit)
-            self._put_aside(unreadable)
-            examined = len(rows) + len(unreadable)
-            told = [f"delayed run {pk}: {UNREADABLE_ROW}" for pk in unreadable]
+            aside = dict.fromkeys(unreadable, UNREADABLE_ROW)
+            drafts: list[RunDraft] = []
+            for row in list(rows):
+                try:
+                    drafts.append(draft_of(row))
+                except BROKEN as error:
+                    rows.remove(row)
+                    aside[row.pk] = str(error)
+            self._put_aside(aside)
+            examined = len(rows) + len(aside)
+            told = [f"delayed run {pk}: {reason}" for pk, reason in aside.items()]
             if not rows:
                 return Fired(examined=examined, broken=told)
-            drafts = [_draft(row, now, fence, full_queues) for row in rows]
             ids = bulk.insert_runs(connection, drafts)
             settled = bulk.settle_delayed(connection, _settlements(rows, drafts, ids))
         orders = [
@@ -59,12 +85,12 @@ class Delaying:
         expired = sum(draft.state == State.EXPIRED.value for draft in drafts)
         return Fired(orders, settled, expired, examined, told)
 
-    def _put_aside(self, unreadable: Sequence[int]) -> None:
-        """Cancel promises that cannot be read, with the reason; their rows stay for whoever mends them."""
-        if unreadable:
+    def _put_aside(self, aside: Mapping[int, str]) -> None:
+        """Cancel promises that cannot be kept, with the reason; their rows stay for whoever mends them."""
+        for pk, reason in aside.items():
             DelayedRun.objects.using(self.alias).filter(
-                pk__in=unreadable, state=DelayedState.WAITING.value
-            ).update(state=DelayedState.CANCELLED.value, key=None, reason=UNREADABLE_ROW)
+                pk=pk, state=DelayedState.WAITING.value
+            ).update(state=DelayedState.CANCELLED.value, key=None, reason=reason)
 
 
 def _read(due: Any, limit: int) -> tuple[list[DelayedRun], list[int]]:
@@ -94,6 +120,7 @@ def _settlements(
 
 
 def _draft(row: DelayedRun, now: datetime, fence: int, full_queues: Collection[str]) -> RunDraft:
+    check_queue(row.queue)
     state = State.PENDING if row.queue in full_queues else State.CLAIMED
     reason = ""
     if row.deadline is not None and row.deadline < now:

@@ -21,6 +21,7 @@ from ..taskpolicy import frozen_policy
 from .bulk.drafts import Advance, RunDraft
 from .bulk.selection import bulk_of
 from .guard import guarded
+from .isolation import row_by_row
 from .orders import order_of
 from .reading import (
     BROKEN,
@@ -28,6 +29,7 @@ from .reading import (
     UNREADABLE_ROW,
     ScheduleRow,
     check_arguments,
+    check_queue,
     policies_of,
     read_rows,
     standing_of,
@@ -46,7 +48,7 @@ class _Batch:
     now: datetime
     fence: int
     full_queues: Collection[str]
-    outages: Sequence[OutageValue]
+    outages: Sequence[OutageValue] = ()
     plain: list[RunDraft] = field(default_factory=list)
     #: Drafts that point at another run of the batch, by its fire id, with the column that does.
     pointing: list[tuple[RunDraft, str, str]] = field(default_factory=list)
@@ -64,10 +66,24 @@ class Firing:
         self, now: datetime, fence: int, limit: int, full_queues: Collection[str]
     ) -> Fired:
         """Fire one batch of due schedules. See the port."""
+
+        def put_aside(pk: int, reason: str) -> Fired:
+            mark_broken(self.alias, {pk: reason})
+            return Fired(examined=1, broken=[f"schedule {pk}: {reason}"])
+
+        return row_by_row(
+            lambda: self._fire(self._due(now), _Batch(now, fence, full_queues), limit),
+            lambda: list(self._due(now).values_list("pk", flat=True)[:limit]),
+            lambda pk: self._fire(self._due(now).filter(pk=pk), _Batch(now, fence, full_queues), 1),
+            put_aside,
+        )
+
+    def _fire(self, due: Any, batch: _Batch, limit: int) -> Fired:
+        """Plan, insert and advance what is due: one transaction."""
         bulk, connection = bulk_of(self.alias), connections[self.alias]
         with transaction.atomic(using=self.alias):
-            rows, unreadable = self._due(now, limit)
-            batch = _Batch(now, fence, full_queues, self._outages(rows, now))
+            rows, unreadable = _read_due(due, limit)
+            batch.outages = self._outages(rows, batch.now)
             blockers = self._blockers(rows)
             for row in rows:
                 _plan_one(batch, row, blockers.get(row[0]))
@@ -81,7 +97,8 @@ class Firing:
         drafts = [*batch.plain, *(item[0] for item in batch.pointing)]
         # A schedule that owes more than one plan holds is due again: the batch counts as full.
         owing = any(
-            item.next_due_at is not None and item.next_due_at <= now for item in batch.advances
+            item.next_due_at is not None and item.next_due_at <= batch.now
+            for item in batch.advances
         )
         return Fired(
             orders=_orders(drafts, ids),
@@ -90,25 +107,20 @@ class Firing:
             broken=[f"schedule {pk}: {reason}" for pk, reason in batch.broken.items()],
         )
 
-    def _due(self, now: datetime, limit: int) -> tuple[list[tuple[Any, ...]], list[int]]:
+    def _due(self, now: datetime) -> Any:
         features = connections[self.alias].features
         latest = (
             ScheduleRevision.objects.filter(schedule_uid=OuterRef("uid"))
             .order_by("-number")
             .values("pk")[:1]
         )
-        due = (
+        return (
             Schedule.objects.using(self.alias)
             .select_for_update(skip_locked=features.has_select_for_update_skip_locked)
             .due(now)
             .filter(is_stale=False)
             .annotate(revision=Subquery(latest))
         )
-        rows, unreadable = read_rows(due.values_list(*COLUMNS, "revision"), limit)
-        at = COLUMNS.index("next_due_at")
-        # SQLite's text can hold what is due in its order and reads as None.
-        unreadable += [row[0] for row in rows if row[at] is None]
-        return [row for row in rows if row[at] is not None], unreadable
 
     def _outages(self, rows: Sequence[tuple[Any, ...]], now: datetime) -> Sequence[OutageValue]:
         at = COLUMNS.index("next_due_at")
@@ -131,18 +143,27 @@ class Firing:
         }
 
 
+def _read_due(due: Any, limit: int) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """Due rows as tuples, and the ids of those that cannot be read."""
+    rows, unreadable = read_rows(due.values_list(*COLUMNS, "revision"), limit)
+    at = COLUMNS.index("next_due_at")
+    # SQLite's text can hold what is due in its order and reads as None.
+    unreadable += [row[0] for row in rows if row[at] is None]
+    return [row for row in rows if row[at] is not None], unreadable
+
+
 def _plan_one(batch: _Batch, values: tuple[Any, ...], blocker: Blocker | None) -> None:
     row, revision = ScheduleRow(*values[:-1]), values[-1]
     try:
         check_arguments(row)
         task = resolve(row.task)
         decided = plan(standing_of(row, blocker), batch.outages, batch.now)
+        terms = _terms(row, task)
+        drafts = [_draft(batch, row, fire, terms) for fire in decided.fires]
     except BROKEN as error:
         batch.broken[row.id] = str(error)
         return
-    terms = _terms(row, task)
-    for fire in decided.fires:
-        draft = _draft(batch, row, fire, terms)
+    for fire, draft in zip(decided.fires, drafts, strict=True):
         draft.revision_id = revision
         if fire.merged_into:
             batch.pointing.append((draft, "merged_into_id", fire.merged_into))
@@ -178,6 +199,7 @@ class _Terms:
 
 def _terms(row: ScheduleRow, task: Any) -> _Terms:
     frozen = frozen_policy(task, row)
+    check_queue(row.queue or task.queue_name)
     return _Terms(
         row.queue or task.queue_name,
         task.priority if row.priority is None else row.priority,

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from django.db import DatabaseError, transaction
 from django.db.models import Case, Value, When
 
+from ..conf import NAME_RULE, is_name
 from ..domain.planning import Blocker, Standing
 from ..domain.policies import MissedPolicy, OverlapPolicy, Policies
 from ..errors import InvalidConfiguration, UnknownTask, UsageError
@@ -62,9 +63,31 @@ class ScheduleRow(NamedTuple):
     next_due_at: datetime | None
     accounted_until: datetime | None
     planned_kind: str | None
+    planned_expression: str | None
+    planned_every: int | None
+    planned_unit: str | None
+    planned_anchor: datetime | None
+    planned_timezone: str | None
+    planned_enabled: bool | None
+    planned_paused_until: datetime | None
+    planned_gap_policy: str | None
+    planned_fold_policy: str | None
 
 
 COLUMNS: Final = ScheduleRow._fields
+#: The inputs that say when a schedule fires; the others only bound it.
+_RULE: Final = (
+    "kind",
+    "expression",
+    "every",
+    "unit",
+    "anchor",
+    "timezone",
+    "enabled",
+    "paused_until",
+    "gap_policy",
+    "fold_policy",
+)
 _INSTANTS: Final = ("anchor", "paused_until", "starts_at", "ends_at", "created_at")
 
 
@@ -99,6 +122,11 @@ def instants_in_sql() -> Any:
         ),
         start=Case(When(**{f"{_INSTANTS[0]}__isnull": False}, then=Value(1)), default=Value(0)),
     )
+
+
+def keeps_its_rule(row: ScheduleRow) -> bool:
+    """Whether a row still fires when it did as it was planned last."""
+    return all(getattr(row, name) == getattr(row, f"planned_{name}") for name in _RULE)
 
 
 def check_instants(row: ScheduleRow, set_in_sql: int) -> None:
@@ -136,6 +164,12 @@ def _policies(
         start_deadline,
         jitter,
     )
+
+
+def check_queue(name: object) -> None:
+    """Refuse a queue that cannot be part of a key in Redis. Raises ``InvalidConfiguration``."""
+    if not is_name(name):
+        raise InvalidConfiguration(f"queue {name!r} is no name; {NAME_RULE}")
 
 
 def check_arguments(row: ScheduleRow) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.db import connections, transaction
-from django.db.models import Exists, F, OuterRef
+from django.db.models import Exists, F, Max, OuterRef
 
 from ..domain.lifecycle import Kind, Reason, State
 from ..domain.recurrence import zone_data_version
 from ..fields import DatabaseClock
-from ..models import Run, Schedule, ScheduleState
+from ..models import LeaderTerm, Run, Schedule, ScheduleState
 from ..querysets import PLANNING_INPUTS
 from ..registry import resolve
 from ..rules import rule_of
+from ..taskpolicy import frozen_policy
 from .guard import guarded
 from .reading import (
     BROKEN,
@@ -25,13 +26,16 @@ from .reading import (
     ScheduleRow,
     check_arguments,
     check_instants,
+    check_queue,
     instants_in_sql,
+    keeps_its_rule,
     policies_of,
     read_rows,
 )
 
 _READ: Final = (*COLUMNS, "set_in_sql")
 _INSTANT: Final = timedelta(microseconds=1)
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WAITING: Final = (State.PENDING.value, State.HELD.value)
 
 
@@ -55,7 +59,7 @@ class Standings:
         with transaction.atomic(using=self.alias):
             stale = self._lockable().filter(is_stale=True).order_by("id")
             rows, unreadable = read_rows(stale.values_list(*_READ), limit)
-            decided, broken = _stand_all(rows, now)
+            decided, broken = _stand_all(rows, now, self._last_pass_at())
             broken |= dict.fromkeys(unreadable, UNREADABLE_ROW)
             self._write(decided)
             mark_broken(self.alias, broken)
@@ -69,7 +73,7 @@ class Standings:
         with transaction.atomic(using=self.alias):
             broken = self._lockable().filter(state=ScheduleState.BROKEN.value).order_by("id")
             rows, _ = read_rows(broken.values_list(*_READ), limit)
-            decided, _ = _stand_all(rows, now)
+            decided, _ = _stand_all(rows, now, now)
             self._write(decided)
         return len(decided)
 
@@ -86,6 +90,10 @@ class Standings:
             reason="its schedule was deleted",
             finished_at=now,
         )
+
+    def _last_pass_at(self) -> datetime:
+        last = LeaderTerm.objects.using(self.alias).aggregate(last=Max("last_pass_at"))["last"]
+        return last or _LONG_AGO
 
     def _lockable(self) -> Any:
         features = connections[self.alias].features
@@ -149,8 +157,20 @@ def mark_broken(alias: str, broken: Mapping[int, str]) -> None:
         )
 
 
+def _since(row: ScheduleRow, now: datetime, last_pass_at: datetime) -> datetime:
+    """From when on the row's occurrences are to be accounted for."""
+    if row.planned_kind is None:
+        # What a new row promised from its creation on is owed. One that claims to be older than the last pass came
+        # from elsewhere (a fixture, a copy): it was not there to be missed.
+        return min(max(row.created_at, last_pass_at - row.misfire_grace), now)
+    if row.next_due_at is not None and keeps_its_rule(row):
+        # Only its bounds were changed: what was owed stays owed.
+        return row.next_due_at - _INSTANT
+    return now
+
+
 def _stand_all(
-    rows: Sequence[tuple[Any, ...]], now: datetime
+    rows: Sequence[tuple[Any, ...]], now: datetime, last_pass_at: datetime
 ) -> tuple[dict[int, _Decision], dict[int, str]]:
     """Where each row stands, and why those that cannot stand anywhere are broken."""
     decided: dict[int, _Decision] = {}
@@ -159,23 +179,23 @@ def _stand_all(
         row = ScheduleRow(*values[:-1])
         try:
             check_instants(row, values[-1])
-            decided[row.id] = _stand(row, now)
+            decided[row.id] = _stand(row, now, last_pass_at)
         except BROKEN as error:
             broken[row.id] = str(error)
     return decided, broken
 
 
-def _stand(row: ScheduleRow, now: datetime) -> _Decision:
+def _stand(row: ScheduleRow, now: datetime, last_pass_at: datetime) -> _Decision:
     """Where a row stands that is planned anew. Raises one of ``BROKEN``."""
     check_arguments(row)
-    resolve(row.task)
+    task = resolve(row.task)
+    check_queue(row.queue or task.queue_name)
+    frozen_policy(task, row)
     policies_of(row)
     rule = rule_of(row)
     if not row.enabled:
         return _Decision(None, ScheduleState.PAUSED.value, "not enabled")
-    # What a new row promised from its creation on is owed; a changed rule counts from now.
-    since = min(row.created_at, now) if row.planned_kind is None else now
-    since = max(since, row.accounted_until or since)
+    since = max(_since(row, now, last_pass_at), row.accounted_until or _LONG_AGO)
     if row.starts_at is not None:
         since = max(since, row.starts_at - _INSTANT)
     state, reason = ScheduleState.ACTIVE.value, ""

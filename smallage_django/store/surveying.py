@@ -38,6 +38,8 @@ def survey(alias: str) -> Survey:
         # Some row holds an instant that Python cannot read: look at everything, and the bad row is found and marked.
         return Survey(_LONG_AGO, _LONG_AGO, _LONG_AGO, _LONG_AGO, stale=True)
     schedule, delayed, pending, retrying, claimed = instants
+    if row[6]:
+        claimed = _LONG_AGO
     due = min((at for at in (pending, retrying) if at is not None), default=None)
     return Survey(schedule, delayed, due, claimed, bool(row[5]))
 
@@ -49,6 +51,8 @@ def _statement(vendor: str) -> str:
     part = "CAST(({}) AS CHAR)" if vendor == "mysql" else "({})"
     parts = [part.format(sql) for sql in _INSTANTS]
     parts.append(f"EXISTS(SELECT 1 FROM {_SCHEDULE} WHERE is_stale)")  # noqa: S608
+    # MIN leaves out a claim without an instant; recovery must not.
+    parts.append(f"EXISTS(SELECT 1 FROM {_RUN} WHERE state = 'claimed' AND claimed_at IS NULL)")  # noqa: S608
     return f"SELECT {', '.join(parts)}"
 
 

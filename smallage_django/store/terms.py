@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
-from django.db.models import Max
+from django.db.models import Max, Min
 
 from ..domain.planning import Outage as OutageValue
 from ..errors import LeaseLost
-from ..models import Heartbeat, HeartbeatRole, LeaderTerm, Outage
+from ..models import Heartbeat, HeartbeatRole, LeaderTerm, Outage, Schedule
 from ..ports import Term
 from .guard import guarded
 from .heartbeats import record_beat
@@ -35,6 +35,11 @@ class Terms:
         while True:
             before = terms.order_by("-epoch").first()
             known = terms.aggregate(last=Max("last_pass_at"))["last"]
+            if known is None:
+                # Before the first pass nobody was at work since the first promise was made.
+                known = Schedule.objects.using(self.alias).aggregate(first=Min("created_at"))[
+                    "first"
+                ]
             epoch = max(before.epoch if before else 0, seen_fence) + 1
             try:
                 with transaction.atomic(using=self.alias):
