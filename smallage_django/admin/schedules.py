@@ -242,11 +242,14 @@ class ScheduleAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[typ
 
         Raises ``Conflict`` where it is not.
         """
-        alias, now = router.db_for_write(Schedule), self._now()
+        alias = router.db_for_write(Schedule)
         author = Author(request.user.get_username(), "admin", form.cleaned_data.get("note", ""))
         if not change:
             obj.save(using=alias)
             revising.record_creation(alias, obj, list(ScheduleForm.Meta.fields), author)
+            # An interval counts from the moment of saving, which is the database's to tell.
+            obj.refresh_from_db(using=alias, fields=["created_at"])
+            now = self._now()
             at, why = computed_fire(obj, now) if obj.enabled else (None, gettext("paused"))
             told = gettext("Nothing was fired. The next fire is %(now)s.")
             self.message_user(request, told % {"now": fire_words(obj, at, why)})
@@ -254,6 +257,7 @@ class ScheduleAdmin(SmallageButtonsMixin, admin.ModelAdmin):  # type: ignore[typ
         before = salvage.one(Schedule, obj.pk)
         if before is None:
             raise Conflict
+        now = self._now()
         was = pending_fire(before, now)
         values = _changed(before, obj, form)
         seen = form.cleaned_data.get("seen_version")

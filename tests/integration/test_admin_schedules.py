@@ -77,6 +77,16 @@ def test_it_is_added_on_one_page_and_nothing_is_fired(anna: Client) -> None:
     assert first.changes["expression"] == [None, "30 2 * * *"]
 
 
+def test_the_first_fire_of_a_new_interval_is_not_the_moment_of_saving(anna: Client) -> None:
+    data = minimal(kind="interval", expression="", every="3", unit="hours", timezone="UTC")
+
+    response = anna.post(ADD, data, follow=True)
+
+    row = Schedule.objects.get()
+    message = next(text for text in told(response) if "Nothing was fired" in text)
+    assert f"{row.created_at + timedelta(hours=3):%H:%M}" in message
+
+
 def test_what_is_left_out_of_a_post_has_its_default(anna: Client) -> None:
     response = anna.post(ADD, minimal())
 
