@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from smallage_django import wiring
+from smallage_django import __version__, wiring
 from smallage_django.compat import task
 from smallage_django.errors import InvalidConfiguration
 from smallage_django.models import Heartbeat, Run
@@ -65,6 +65,7 @@ def test_a_burst_through_call_command_works_off_what_is_ready(
     ready.refresh_from_db()
     assert (ready.state, ready.result) == ("succeeded", 3)
     assert asked == {"queues": None, "threads": 10, "burst": True, "name": None}
+    assert printed.startswith(f"smallage_worker {__version__}, Python ")
     assert "worker host:1:abc starts" in printed
     assert "worker host:1:abc ended" in printed
     assert ready.fire_id not in printed

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from ... import wiring
+from ... import __version__, wiring
 from ...errors import InvalidConfiguration, Unavailable
 from ..console import ServiceCommand, progress, unreachable, usage_error
 from ..stopping import StopSignals
@@ -61,7 +61,7 @@ class Command(ServiceCommand):
         if threading.current_thread() is threading.main_thread():
             sys.setswitchinterval(SWITCH_S)
         if options["verbosity"] > 0:
-            self.stdout.write(wiring.endpoints())
+            self.stdout.write(f"smallage_worker {__version__}, {wiring.endpoints()}")
         with progress(self.stdout, options["verbosity"]), StopSignals(worker.stop) as signals:
             try:
                 worker.run()
