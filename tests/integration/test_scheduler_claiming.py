@@ -113,6 +113,18 @@ def test_old_claims_are_taken_over_whatever_their_fence(store: SchedulingStore) 
     assert store.recover_claims(NOON - 5 * SECOND, NOON, 4, 10) == []
 
 
+def test_a_claim_without_an_instant_is_seen_and_taken_over(store: SchedulingStore) -> None:
+    """R058: such a row can only be made by SQL."""
+    made = make_run(claimed_at=None)
+    seen = store.survey().oldest_claim_at
+    assert seen is not None
+    assert seen < NOON - MINUTE
+    [order] = store.recover_claims(NOON - 5 * SECOND, NOON, 4, 10)
+    assert order.run_id == made.pk
+    assert (again(made).fence, again(made).claimed_at) == (4, NOON)
+    assert store.survey().oldest_claim_at == NOON
+
+
 # -- mark -------------------------------------------------------------------------------------------------------------
 
 
