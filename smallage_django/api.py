@@ -66,8 +66,8 @@ def delay(  # noqa: PLR0913 - keyword options of a public call, each with a defa
     """
     backend = _backend_of(task)
     call = backend.prepare(task, args, kwargs or {})
-    when = _aware(instant_of(run_at), "run_at")
-    until = when + deadline if isinstance(deadline, timedelta) else deadline
+    when = _aware(instant_of(run_at, "run_at"), "run_at")
+    until = instant_of(deadline, "deadline", when) if deadline is not None else None
     if until is not None and _aware(until, "deadline") < when:
         raise InvalidPolicy(
             f"deadline {until.isoformat()} lies before run_at {when.isoformat()}", field="deadline"
@@ -122,7 +122,7 @@ def reschedule(run: str | HasId, when: datetime | timedelta) -> bool:
     from .publishing import wake_on_commit
 
     store, fire_id = _promises(), _id_of(run)
-    instant = _aware(instant_of(when), "when")
+    instant = _aware(instant_of(when, "when"), "when")
     uid = _delayed_uid(fire_id)
     if uid is not None:
         if store.move_delayed(uid, instant):
@@ -177,7 +177,9 @@ def _promises() -> Promises:
 
 
 def _id_of(run: str | HasId) -> str:
-    fire_id = run if isinstance(run, str) else run.id
+    fire_id = run if isinstance(run, str) else getattr(run, "id", None)
+    if not isinstance(fire_id, str):
+        raise UnknownRun(f"{repr(run)[:80]} is neither a fire id nor the result of a task")
     if not identity.is_fire_id(fire_id):
         raise UnknownRun(f"{fire_id[:80]!r} is no fire id")
     return fire_id

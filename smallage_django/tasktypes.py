@@ -10,9 +10,9 @@ from typing import Any, Final, Self
 
 from django.utils import timezone
 
-from .compat import Task, TaskResult
+from .compat import InvalidTask, Task, TaskResult
 from .domain.retry import Backoff
-from .errors import UnknownTask
+from .errors import InvalidPolicy, UnknownTask
 from .taskpolicy import Policy, mark_of
 
 _TASK_FIELDS: Final = ("func", "priority", "backend", "queue_name", "run_after", "takes_context")
@@ -47,11 +47,18 @@ class SmallageTask(Task):  # type: ignore[type-arg]
         run_after: datetime | timedelta | None = None,
         backend: str | None = None,
     ) -> Self:
-        """A task with modified defaults. A ``timedelta`` as ``run_after`` counts from this moment."""
+        """A task with modified defaults. A ``timedelta`` as ``run_after`` counts from this moment.
+
+        Raises the platform's ``InvalidTask``.
+        """
+        try:
+            at = instant_of(run_after, "run_after") if run_after is not None else None
+        except InvalidPolicy as error:
+            raise InvalidTask(str(error)) from error
         changes: dict[str, Any] = {
             "priority": priority,
             "queue_name": queue_name,
-            "run_after": instant_of(run_after) if run_after is not None else None,
+            "run_after": at,
             "backend": backend,
         }
         return replace(self, **{key: value for key, value in changes.items() if value is not None})
@@ -67,9 +74,21 @@ def with_policy(task: SmallageTask, policy: Policy) -> SmallageTask:
     return replace(task, **changes)
 
 
-def instant_of(when: datetime | timedelta) -> datetime:
-    """An instant as it is, or so far from this moment; naive only where the project uses naive ones."""
-    return timezone.now() + when if isinstance(when, timedelta) else when
+def instant_of(when: datetime | timedelta, name: str, since: datetime | None = None) -> datetime:
+    """An instant as it is, or so far from ``since`` (now); naive only where the project uses naive ones.
+
+    Raises ``InvalidPolicy``, with ``name``, for what is neither and for what no calendar reaches.
+    """
+    if isinstance(when, timedelta):
+        try:
+            return (since or timezone.now()) + when
+        except OverflowError as error:
+            told = f"{name} is {when}, which leads out of the years 1 to 9999"
+            raise InvalidPolicy(told, field=name) from error
+    if not isinstance(when, datetime):
+        told = f"{name} is {when!r}; it must be a datetime, or a timedelta from now"
+        raise InvalidPolicy(told, field=name)
+    return when
 
 
 def rebuilt(task: Any, **changes: Any) -> Any:

@@ -65,6 +65,10 @@ def test_a_time_from_now_is_an_instant() -> None:
         ({"run_at": T0, "args": [1, 2], "key": "a\0"}, InvalidPolicy, "key"),
         ({"run_at": T0, "args": [1, 2], "late_after": -HOUR}, InvalidPolicy, "late_after"),
         ({"run_at": datetime(2100, 1, 1), "args": [1, 2]}, InvalidPolicy, "aware"),  # noqa: DTZ001
+        ({"run_at": T0.date(), "args": [1, 2]}, InvalidPolicy, "run_at is datetime.date"),
+        ({"run_at": timedelta.max, "args": [1, 2]}, InvalidPolicy, "run_at.*9999"),
+        ({"run_at": T0, "args": [1, 2], "deadline": timedelta.max}, InvalidPolicy, "deadline"),
+        ({"run_at": T0, "args": [1, 2], "deadline": T0.date()}, InvalidPolicy, "deadline"),
     ],
 )
 def test_what_cannot_be_promised_is_refused(
@@ -79,6 +83,27 @@ def test_what_cannot_be_promised_is_refused(
 def test_only_tasks_of_ours_can_be_delayed() -> None:
     with pytest.raises(InvalidTask):
         delay(tasks.add.func, {"a": 1, "b": 2}, run_at=T0)
+
+
+@pytest.mark.parametrize(
+    ("when", "words"),
+    [
+        (T0.date(), "run_after is datetime.date"),
+        ("tomorrow", "run_after is 'tomorrow'"),
+        (timedelta.max, "run_after.*9999"),
+    ],
+)
+def test_run_after_is_an_instant_or_a_time_from_now(when: Any, words: str) -> None:
+    with pytest.raises(InvalidTask, match=words):
+        tasks.noop.using(run_after=when)
+
+
+@pytest.mark.parametrize("what", [5, None, object()])
+def test_what_is_no_run_cannot_be_cancelled_or_moved(what: Any) -> None:
+    with pytest.raises(UnknownRun, match="neither a fire id nor the result of a task"):
+        cancel(what)
+    with pytest.raises(UnknownRun, match="neither a fire id nor the result of a task"):
+        reschedule(what, T0)
 
 
 class TestKeys:
