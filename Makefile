@@ -22,6 +22,7 @@ venv: $(STAMP)
 
 # Made anew when the package's requirements change; instant otherwise.
 $(STAMP): pyproject.toml
+	@test -e $@ || echo "first start: installing into $(VENV), about a minute"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,embedded]'
 	touch $@
