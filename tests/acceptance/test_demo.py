@@ -13,7 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+import redis
 
+from smallage_django.demo.valkey import embedded
 from tests.support.processes import Process, Processes
 from tests.support.waiting import wait_until
 
@@ -86,6 +88,30 @@ def test_a_demo_that_is_interrupted_is_gone_within_seconds(
     assert "everything is stopped" in demo.output
     assert "Traceback" not in demo.output
     _assert_gone(family, directory)
+
+
+def test_a_second_demo_in_the_same_checkout_says_that_one_is_running(
+    demos: Processes, directory: Path
+) -> None:
+    address = directory / "valkey.sock"
+    with embedded(f"unix://{address}"):
+        second = demos.start("smallage_demo")
+
+        assert second.wait(20) == 1, second.tail()
+        assert f"the demo is already running (socket {address})" in second.output
+        assert "Traceback" not in second.output
+        with redis.Redis(unix_socket_path=str(address)) as client:
+            assert client.ping()
+
+
+def test_a_valkey_that_cannot_start_is_told_in_a_line(demos: Processes, directory: Path) -> None:
+    (directory / "valkey.sock").mkdir()
+
+    demo = demos.start("smallage_demo")
+
+    assert demo.wait(20) == 1, demo.tail()
+    assert "CommandError: the embedded Valkey does not start" in demo.output
+    assert "Traceback" not in demo.output
 
 
 def _family(demo: Process, *, at_least: int) -> list[psutil.Process]:

@@ -22,8 +22,8 @@ from ...conf import config
 from ...demo.feed import Feed
 from ...demo.processes import ChildDied, Family
 from ...demo.valkey import embedded
-from ...errors import InvalidConfiguration
-from ..console import usage_error
+from ...errors import BrokerUnavailable, InvalidConfiguration
+from ..console import failure, usage_error
 
 LOGIN: Final = ("admin", "smallage")
 FIRST_PORT: Final = 8000
@@ -53,27 +53,35 @@ class Command(BaseCommand):
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self._stop)
         try:
-            server = embedded(config().redis_url)
+            with (
+                embedded(config().redis_url),
+                tempfile.TemporaryDirectory(prefix="smallage-demo-") as directory,
+            ):
+                feed = self._show(Path(directory), options)
         except InvalidConfiguration as error:
             raise usage_error(error) from error
-        with server, tempfile.TemporaryDirectory(prefix="smallage-demo-") as directory:
-            self._prepare()
-            port = options["port"] or _free_port()
-            family = Family(Path(directory), {})
-            try:
-                family.manage("admin", "runserver", f"127.0.0.1:{port}", "--noreload")
-                family.manage("scheduler", "smallage_scheduler")
-                family.manage("worker", "smallage_worker", "--threads", "4")
-                feed = Feed()
-                self._greet(port)
-                self._tell(feed, family, options["seconds"])
-            except ChildDied as error:
-                raise CommandError(str(error)) from error
-            finally:
-                family.stop()
-                self.stdout.write("everything is stopped")
+        except BrokerUnavailable as error:
+            raise failure(error, 1) from error
         if options["seconds"] and not feed.succeeded:
             raise CommandError("no run succeeded", returncode=1)
+
+    def _show(self, directory: Path, options: dict[str, Any]) -> Feed:
+        """Everything beside the Valkey, from its start to its end; what was told meanwhile."""
+        self._prepare()
+        port = options["port"] or _free_port()
+        family, feed = Family(directory, {}), Feed()
+        try:
+            family.manage("admin", "runserver", f"127.0.0.1:{port}", "--noreload")
+            family.manage("scheduler", "smallage_scheduler")
+            family.manage("worker", "smallage_worker", "--threads", "4")
+            self._greet(port)
+            self._tell(feed, family, options["seconds"])
+        except ChildDied as error:
+            raise CommandError(str(error)) from error
+        finally:
+            family.stop()
+            self.stdout.write("everything is stopped")
+        return feed
 
     def _stop(self, _signum: int, _frame: FrameType | None) -> None:
         self._stopped = True
