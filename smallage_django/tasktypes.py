@@ -74,7 +74,7 @@ def with_policy(task: SmallageTask, policy: Policy) -> SmallageTask:
     return replace(task, **changes)
 
 
-def instant_of(when: datetime | timedelta, name: str, since: datetime | None = None) -> datetime:
+def instant_of(when: object, name: str, since: datetime | None = None) -> datetime:
     """An instant as it is, or so far from ``since`` (now); naive only where the project uses naive ones.
 
     Raises ``InvalidPolicy``, with ``name``, for what is neither and for what no calendar reaches.
