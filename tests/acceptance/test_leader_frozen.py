@@ -23,7 +23,7 @@ def test_a_leader_that_was_stopped_past_its_lease_steps_down_and_doubles_nothing
     processes.worker()
     first = ledger.leader(*schedulers)
     second = next(one for one in schedulers if one is not first)
-    one_offs(200, timezone.now() + timedelta(milliseconds=500), timedelta(milliseconds=20))
+    one_offs(200, timezone.now() + timedelta(milliseconds=500), timedelta(milliseconds=60))
 
     for frozen, other, done in ((first, second, 15), (second, first, 120)):
         wait_until(lambda at=done: Run.objects.count() >= at, 30, message=ledger.tell)
