@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -21,16 +20,6 @@ PAGE: Final = 500
 EVERY: Final = timedelta(minutes=1)
 #: A consumer that has asked for nothing for so long is gone.
 IDLE_CONSUMER: Final = timedelta(minutes=10)
-
-
-@dataclass(slots=True)
-class Tidied:
-    """What one round of maintenance did."""
-
-    reconciled: int = 0
-    deleted: int = 0
-    revived: int = 0
-    cancelled: int = 0
 
 
 class Maintenance:
@@ -53,16 +42,15 @@ class Maintenance:
         fence: int,
         hand_over: Callable[[Sequence[Order]], int],
         keep_lead: Callable[[], None],
-    ) -> Tidied:
-        """Reconcile both ways, look at broken schedules again, cancel orphans, forget what is old."""
-        tidied = Tidied()
-        tidied.reconciled = self.reconcile(now, fence, hand_over, keep_lead)
-        tidied.deleted = self.delete_leftovers(keep_lead)
-        tidied.revived = self._store.revive_broken(now, PAGE)
-        tidied.cancelled = self._store.cancel_orphans(now, PAGE)
+    ) -> int:
+        """Reconcile both ways, revive what works again, cancel orphans, forget what is old; how many were handed over."""
+        handed = self.reconcile(now, fence, hand_over, keep_lead)
+        self.delete_leftovers(keep_lead)
+        self._store.revive_broken(now, PAGE)
+        self._store.cancel_orphans(now, PAGE)
         self._broker.sweep_consumers(IDLE_CONSUMER)
         self._store.forget_old(now)
-        return tidied
+        return handed
 
     def reconcile(
         self,

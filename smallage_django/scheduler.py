@@ -315,10 +315,9 @@ class Scheduler:
             logger.warning(
                 "Redis lost its data, or another one answers; handing over again what was in it"
             )
-        tidied = self._maintenance.round(
+        report.reconciled += self._maintenance.round(
             report.now, lead.trust.epoch, self._hand_over, self._check_lead
         )
-        report.reconciled += tidied.reconciled
         lead.tidied_at, lead.incarnation = report.now, incarnation
 
     def _check_lead(self) -> None:

@@ -16,7 +16,6 @@ from django.db import (
     DatabaseError,
     InterfaceError,
     OperationalError,
-    close_old_connections,
     connections,
 )
 
@@ -81,8 +80,3 @@ def lost_race(error: BaseException) -> bool:
     if number in _LOST_RACE_NUMBERS:
         return True
     return "database is locked" in str(cause) or "database table is locked" in str(cause)
-
-
-def refresh_connections() -> None:
-    """Drop connections that the server may have closed meanwhile; called before each pass or task."""
-    close_old_connections()

@@ -13,7 +13,7 @@ from django.db.models import Case, Value, When
 from ..conf import NAME_RULE, is_name
 from ..domain.planning import Blocker, Standing
 from ..domain.policies import MissedPolicy, OverlapPolicy, Policies
-from ..errors import InvalidConfiguration, UnknownTask, UsageError
+from ..errors import InvalidConfiguration, UsageError
 from ..rules import rule_of
 
 #: Why a row is put aside whose columns the driver cannot turn into Python values.
@@ -191,4 +191,4 @@ def standing_of(row: ScheduleRow, blocker: Blocker | None) -> Standing:
 
 
 #: What a row with wrong contents may raise while it is looked at.
-BROKEN: Final = (UsageError, UnknownTask, *UNREADABLE)
+BROKEN: Final = (UsageError, *UNREADABLE)

@@ -6,6 +6,7 @@ shows, and moves skipped readings as the rules say.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import time
@@ -230,11 +231,8 @@ def test_hostile_input_is_answered_or_refused_in_bounded_time(text: str) -> None
 
     def once() -> float:
         began = time.perf_counter()
-        try:
-            rule = Cron(text, "Europe/Berlin")
-            rule.next_after(datetime(2027, 1, 1, tzinfo=UTC))
-        except InvalidRule:
-            pass
+        with contextlib.suppress(InvalidRule):  # a refusal is an answer too
+            Cron(text, "Europe/Berlin").next_after(datetime(2027, 1, 1, tzinfo=UTC))
         return time.perf_counter() - began
 
     assert min(once() for _ in range(5)) < 0.05
