@@ -43,7 +43,7 @@ class Maintenance:
         hand_over: Callable[[Sequence[Order]], int],
         keep_lead: Callable[[], None],
     ) -> int:
-        """Reconcile both ways, revive what works again, cancel orphans, forget what is old; how many were handed over."""
+        """Reconcile both ways, revive, cancel orphans, forget what is old; how many runs were handed over again."""
         handed = self.reconcile(now, fence, hand_over, keep_lead)
         self.delete_leftovers(keep_lead)
         self._store.revive_broken(now, PAGE)
