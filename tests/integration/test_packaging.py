@@ -61,6 +61,7 @@ def test_the_wheel_holds_every_file_of_the_package(
 
     package = files_in(project_root, "smallage_django")
     assert "smallage_django/py.typed" in inside
+    assert "smallage_django/locale/de/LC_MESSAGES/django.mo" in inside
     assert any(name.endswith(".lua") for name in inside)
     assert package <= inside, f"left out: {sorted(package - inside)}"
 
