@@ -129,7 +129,10 @@ def source() -> Path:
 
 def unpack(archive: Path, name: str, variant: Variant) -> Path:
     """A folder with a package ``tasks`` of rewritten tests in it."""
-    place = CACHE / "build" / f"{archive.name.removesuffix('.tar.gz')}-{name}"
+    # Two Djangos can use one archive, and may do so at the same time.
+    place = (
+        CACHE / "build" / f"on-{django.get_version()}" / f"{archive.name.split('.tar')[0]}-{name}"
+    )
     shutil.rmtree(place, ignore_errors=True)
     package = place / "tasks"
     package.mkdir(parents=True)
